@@ -1,0 +1,344 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.rpc import status_pb2 as _status_pb2
+from omniflow.common.v1 import rules_pb2 as _rules_pb2
+from omniflow.common.v1 import value_pb2 as _value_pb2
+from omniflow.graph.v1 import graph_event_pb2 as _graph_event_pb2
+from omniflow.graph.v1 import sampling_pb2 as _sampling_pb2
+from omniflow.role.v1 import replica_pb2 as _replica_pb2
+from omniflow.workflow.v1 import graph_spec_pb2 as _graph_spec_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ("commands",)
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[ExecuteCommand]
+    def __init__(self, commands: _Optional[_Iterable[_Union[ExecuteCommand, _Mapping]]] = ...) -> None: ...
+
+class ExecuteCommand(_message.Message):
+    __slots__ = ("handle", "hello", "start", "yield_ack", "cancel", "heartbeat")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    YIELD_ACK_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    hello: ControlHello
+    start: StartActivation
+    yield_ack: YieldAck
+    cancel: CancelActivation
+    heartbeat: StreamHeartbeat
+    def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ControlHello, _Mapping]] = ..., start: _Optional[_Union[StartActivation, _Mapping]] = ..., yield_ack: _Optional[_Union[YieldAck, _Mapping]] = ..., cancel: _Optional[_Union[CancelActivation, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ...) -> None: ...
+
+class ControlHello(_message.Message):
+    __slots__ = ("control_id", "incarnation_id", "replica_incarnation_id", "value_endpoint")
+    CONTROL_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUE_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    control_id: str
+    incarnation_id: str
+    replica_incarnation_id: str
+    value_endpoint: str
+    def __init__(self, control_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., replica_incarnation_id: _Optional[str] = ..., value_endpoint: _Optional[str] = ...) -> None: ...
+
+class StreamHeartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ActivationRef(_message.Message):
+    __slots__ = ("call_id", "node", "interface", "activation_id", "attempt")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    node: str
+    interface: str
+    activation_id: int
+    attempt: int
+    def __init__(self, call_id: _Optional[str] = ..., node: _Optional[str] = ..., interface: _Optional[str] = ..., activation_id: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class StartActivation(_message.Message):
+    __slots__ = ("activation", "facets", "tenant", "session", "session_ordinal", "session_fence", "deadline", "traceparent", "yield_window", "byte_credit", "sampling", "priority", "pages", "histories", "delivered_yields", "segment", "is_first_of_call")
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    FACETS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FENCE_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    YIELD_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    BYTE_CREDIT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    HISTORIES_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_YIELDS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_OF_CALL_FIELD_NUMBER: _ClassVar[int]
+    activation: ActivationRef
+    facets: _containers.RepeatedCompositeFieldContainer[Facet]
+    tenant: str
+    session: str
+    session_ordinal: int
+    session_fence: int
+    deadline: _timestamp_pb2.Timestamp
+    traceparent: str
+    yield_window: int
+    byte_credit: int
+    sampling: _sampling_pb2.SamplingParameters
+    priority: int
+    pages: _containers.RepeatedCompositeFieldContainer[PageBinding]
+    histories: _containers.RepeatedCompositeFieldContainer[HistoryBoundary]
+    delivered_yields: _containers.RepeatedCompositeFieldContainer[ActivationYield]
+    segment: Segment
+    is_first_of_call: bool
+    def __init__(self, activation: _Optional[_Union[ActivationRef, _Mapping]] = ..., facets: _Optional[_Iterable[_Union[Facet, _Mapping]]] = ..., tenant: _Optional[str] = ..., session: _Optional[str] = ..., session_ordinal: _Optional[int] = ..., session_fence: _Optional[int] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., traceparent: _Optional[str] = ..., yield_window: _Optional[int] = ..., byte_credit: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParameters, _Mapping]] = ..., priority: _Optional[int] = ..., pages: _Optional[_Iterable[_Union[PageBinding, _Mapping]]] = ..., histories: _Optional[_Iterable[_Union[HistoryBoundary, _Mapping]]] = ..., delivered_yields: _Optional[_Iterable[_Union[ActivationYield, _Mapping]]] = ..., segment: _Optional[_Union[Segment, _Mapping]] = ..., is_first_of_call: bool = ...) -> None: ...
+
+class Facet(_message.Message):
+    __slots__ = ("input_group", "fields")
+    class FieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: FieldValues
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[FieldValues, _Mapping]] = ...) -> None: ...
+    INPUT_GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    input_group: str
+    fields: _containers.MessageMap[str, FieldValues]
+    def __init__(self, input_group: _Optional[str] = ..., fields: _Optional[_Mapping[str, FieldValues]] = ...) -> None: ...
+
+class FieldValues(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedCompositeFieldContainer[FieldValue]
+    def __init__(self, values: _Optional[_Iterable[_Union[FieldValue, _Mapping]]] = ...) -> None: ...
+
+class FieldValue(_message.Message):
+    __slots__ = ("value", "origin_path", "tokens")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_PATH_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    value: _value_pb2.Value
+    origin_path: _containers.RepeatedScalarFieldContainer[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[PathToken]
+    def __init__(self, value: _Optional[_Union[_value_pb2.Value, _Mapping]] = ..., origin_path: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[_Union[PathToken, _Mapping]]] = ...) -> None: ...
+
+class PathToken(_message.Message):
+    __slots__ = ("node", "activation_id", "yield_ordinal", "event_id")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    YIELD_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    activation_id: int
+    yield_ordinal: int
+    event_id: int
+    def __init__(self, node: _Optional[str] = ..., activation_id: _Optional[int] = ..., yield_ordinal: _Optional[int] = ..., event_id: _Optional[int] = ...) -> None: ...
+
+class PageBinding(_message.Message):
+    __slots__ = ("parameter", "pool", "page_ids", "slots", "valid_tokens", "first_writable")
+    PARAMETER_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    PAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    VALID_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    parameter: str
+    pool: str
+    page_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    valid_tokens: int
+    first_writable: int
+    def __init__(self, parameter: _Optional[str] = ..., pool: _Optional[str] = ..., page_ids: _Optional[_Iterable[bytes]] = ..., slots: _Optional[_Iterable[int]] = ..., valid_tokens: _Optional[int] = ..., first_writable: _Optional[int] = ...) -> None: ...
+
+class HistoryBoundary(_message.Message):
+    __slots__ = ("field", "boundary_tokens", "dirty_key")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DIRTY_KEY_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    boundary_tokens: int
+    dirty_key: str
+    def __init__(self, field: _Optional[str] = ..., boundary_tokens: _Optional[int] = ..., dirty_key: _Optional[str] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("segment_id", "nodes", "edges")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    segment_id: str
+    nodes: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.Node]
+    edges: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.Edge]
+    def __init__(self, segment_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_graph_spec_pb2.Node, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[_graph_spec_pb2.Edge, _Mapping]]] = ...) -> None: ...
+
+class YieldAck(_message.Message):
+    __slots__ = ("next_ordinal",)
+    NEXT_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    next_ordinal: int
+    def __init__(self, next_ordinal: _Optional[int] = ...) -> None: ...
+
+class CancelActivation(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class ExecuteResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ExecuteResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ExecuteResult, _Mapping]]] = ...) -> None: ...
+
+class ExecuteResult(_message.Message):
+    __slots__ = ("handle", "hello", "accepted", "completed", "failed", "progress", "heartbeat", "segment_step")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    YIELD_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    hello: ReplicaHello
+    accepted: ActivationAccepted
+    completed: ActivationCompleted
+    failed: ActivationFailed
+    progress: _graph_event_pb2.Progress
+    heartbeat: StreamHeartbeat
+    segment_step: SegmentStep
+    def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., accepted: _Optional[_Union[ActivationAccepted, _Mapping]] = ..., completed: _Optional[_Union[ActivationCompleted, _Mapping]] = ..., failed: _Optional[_Union[ActivationFailed, _Mapping]] = ..., progress: _Optional[_Union[_graph_event_pb2.Progress, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ..., segment_step: _Optional[_Union[SegmentStep, _Mapping]] = ..., **kwargs) -> None: ...
+
+class ReplicaHello(_message.Message):
+    __slots__ = ("replica", "value_endpoint")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    VALUE_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    replica: _replica_pb2.Replica
+    value_endpoint: str
+    def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ..., value_endpoint: _Optional[str] = ...) -> None: ...
+
+class ActivationAccepted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ActivationYield(_message.Message):
+    __slots__ = ("ordinal", "fields", "inner_activation_id")
+    class FieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _value_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_value_pb2.Value, _Mapping]] = ...) -> None: ...
+    ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    INNER_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ordinal: int
+    fields: _containers.MessageMap[str, _value_pb2.Value]
+    inner_activation_id: int
+    def __init__(self, ordinal: _Optional[int] = ..., fields: _Optional[_Mapping[str, _value_pb2.Value]] = ..., inner_activation_id: _Optional[int] = ...) -> None: ...
+
+class ActivationCompleted(_message.Message):
+    __slots__ = ("yield_count", "usage", "finish_reason", "histories")
+    YIELD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    HISTORIES_FIELD_NUMBER: _ClassVar[int]
+    yield_count: int
+    usage: _graph_event_pb2.Usage
+    finish_reason: _graph_event_pb2.FinishReason
+    histories: _containers.RepeatedCompositeFieldContainer[_graph_event_pb2.HistoryResult]
+    def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ...) -> None: ...
+
+class ActivationFailed(_message.Message):
+    __slots__ = ("status", "is_retryable")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    IS_RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    status: _status_pb2.Status
+    is_retryable: bool
+    def __init__(self, status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., is_retryable: bool = ...) -> None: ...
+
+class SegmentStep(_message.Message):
+    __slots__ = ("registered", "finished")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    registered: _containers.RepeatedCompositeFieldContainer[InnerActivation]
+    finished: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, registered: _Optional[_Iterable[_Union[InnerActivation, _Mapping]]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class InnerActivation(_message.Message):
+    __slots__ = ("activation_id", "node", "parent")
+    ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    activation_id: int
+    node: str
+    parent: PathToken
+    def __init__(self, activation_id: _Optional[int] = ..., node: _Optional[str] = ..., parent: _Optional[_Union[PathToken, _Mapping]] = ...) -> None: ...
+
+class CancelActivationsRequest(_message.Message):
+    __slots__ = ("call_id", "reason")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    reason: str
+    def __init__(self, call_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CancelActivationsResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: int
+    def __init__(self, cancelled: _Optional[int] = ...) -> None: ...
+
+class ReleaseCallRequest(_message.Message):
+    __slots__ = ("call_ids",)
+    CALL_IDS_FIELD_NUMBER: _ClassVar[int]
+    call_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, call_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReleaseCallResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeRoleRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InterfaceDescription(_message.Message):
+    __slots__ = ("name", "input_groups", "outputs", "is_streaming")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUT_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    IS_STREAMING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    input_groups: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.InputGroup]
+    outputs: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.Field]
+    is_streaming: bool
+    def __init__(self, name: _Optional[str] = ..., input_groups: _Optional[_Iterable[_Union[_graph_spec_pb2.InputGroup, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[_graph_spec_pb2.Field, _Mapping]]] = ..., is_streaming: bool = ...) -> None: ...
+
+class DescribeRoleResponse(_message.Message):
+    __slots__ = ("replica", "interfaces", "kv_layout_ids", "models")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    INTERFACES_FIELD_NUMBER: _ClassVar[int]
+    KV_LAYOUT_IDS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    replica: _replica_pb2.Replica
+    interfaces: _containers.RepeatedCompositeFieldContainer[InterfaceDescription]
+    kv_layout_ids: _containers.RepeatedScalarFieldContainer[str]
+    models: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ..., interfaces: _Optional[_Iterable[_Union[InterfaceDescription, _Mapping]]] = ..., kv_layout_ids: _Optional[_Iterable[str]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -1,0 +1,121 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from omniflow.common.v1 import rules_pb2 as _rules_pb2
+from omniflow.role.v1 import replica_pb2 as _replica_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RegisterReplicaRequest(_message.Message):
+    __slots__ = ("replica",)
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    replica: _replica_pb2.Replica
+    def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ...) -> None: ...
+
+class RegisterReplicaResponse(_message.Message):
+    __slots__ = ("lease_id", "lease_ttl", "protocol_revision", "lanes")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    lease_ttl: _duration_pb2.Duration
+    protocol_revision: int
+    lanes: _containers.RepeatedCompositeFieldContainer[_replica_pb2.LaneOffer]
+    def __init__(self, lease_id: _Optional[str] = ..., lease_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., protocol_revision: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[_replica_pb2.LaneOffer, _Mapping]]] = ...) -> None: ...
+
+class KeepAliveRequest(_message.Message):
+    __slots__ = ("lease_id", "state", "load")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    state: _replica_pb2.ReplicaState
+    load: _replica_pb2.ReplicaLoad
+    def __init__(self, lease_id: _Optional[str] = ..., state: _Optional[_Union[_replica_pb2.ReplicaState, str]] = ..., load: _Optional[_Union[_replica_pb2.ReplicaLoad, _Mapping]] = ...) -> None: ...
+
+class KeepAliveResponse(_message.Message):
+    __slots__ = ("lease_expire_time", "drain", "reregister")
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    REREGISTER_FIELD_NUMBER: _ClassVar[int]
+    lease_expire_time: _timestamp_pb2.Timestamp
+    drain: DrainDirective
+    reregister: ReregisterDirective
+    def __init__(self, lease_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., drain: _Optional[_Union[DrainDirective, _Mapping]] = ..., reregister: _Optional[_Union[ReregisterDirective, _Mapping]] = ...) -> None: ...
+
+class DrainDirective(_message.Message):
+    __slots__ = ("grace",)
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    grace: _duration_pb2.Duration
+    def __init__(self, grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ReregisterDirective(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeregisterReplicaRequest(_message.Message):
+    __slots__ = ("lease_id",)
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    def __init__(self, lease_id: _Optional[str] = ...) -> None: ...
+
+class DeregisterReplicaResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrainReplicaRequest(_message.Message):
+    __slots__ = ("role", "replica_id", "grace")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    replica_id: str
+    grace: _duration_pb2.Duration
+    def __init__(self, role: _Optional[str] = ..., replica_id: _Optional[str] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class DrainReplicaResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListReplicasRequest(_message.Message):
+    __slots__ = ("role", "page_size", "page_token")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    page_size: int
+    page_token: str
+    def __init__(self, role: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListReplicasResponse(_message.Message):
+    __slots__ = ("replicas", "next_page_token")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedCompositeFieldContainer[_replica_pb2.Replica]
+    next_page_token: str
+    def __init__(self, replicas: _Optional[_Iterable[_Union[_replica_pb2.Replica, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class WatchReplicasRequest(_message.Message):
+    __slots__ = ("role", "after_revision")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_REVISION_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    after_revision: int
+    def __init__(self, role: _Optional[str] = ..., after_revision: _Optional[int] = ...) -> None: ...
+
+class WatchReplicasResponse(_message.Message):
+    __slots__ = ("revision", "is_snapshot", "replicas")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    is_snapshot: bool
+    replicas: _containers.RepeatedCompositeFieldContainer[_replica_pb2.Replica]
+    def __init__(self, revision: _Optional[int] = ..., is_snapshot: bool = ..., replicas: _Optional[_Iterable[_Union[_replica_pb2.Replica, _Mapping]]] = ...) -> None: ...
