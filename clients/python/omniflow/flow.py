@@ -1,0 +1,38 @@
+"""A flow: a graph together with the role processes that serve it. What `omniflow up` starts.
+
+Flows are found by entry points of the group `omniflow.flows`, or in a Python file that the operator names on the command
+line; both are the operator's choice, never a caller's. Importing a flow must not import an engine: the control plane
+reads it in a process that stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omniflow.dsl import Graph
+
+ENTRY_POINT_GROUP = "omniflow.flows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlan:
+    """One role: which interfaces a process of it hosts, how many processes, and in which Python environment."""
+
+    name: str
+    interfaces: tuple[str, ...]
+    """Registered interface names."""
+    replicas: int = 1
+    environment: str = "base"
+    """Name of a Python environment that the operator's configuration maps to an interpreter."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A graph and its roles."""
+
+    name: str
+    graph: Graph
+    roles: tuple[RolePlan, ...]

@@ -1,0 +1,1 @@
+"""Control flow as a state machine: events in, commands out."""

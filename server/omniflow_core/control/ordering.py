@@ -1,0 +1,145 @@
+"""Return order: an event of an ordered output waits until every earlier sibling subtree has released or closed.
+
+One `OrderTree` per ordered output and call. Its nodes are the activations that can still reach the output; each keeps a
+cursor, the first yield that is not closed. An event of yield k of activation A is released when A is *current* (its
+parent's cursor stands on the yield that caused A, up to the root) and A's cursor stands on k; otherwise it is held in
+A's slot k. Routes have no order between them: two children of one yield are current together. SEMANTICS rule 7.
+
+    root ── yield 0 ── llm ── yield 0 (sentence 1) ── tts#1   current: its audio is released as it comes
+                          └── yield 1 (sentence 2) ── tts#2   held until tts#1 has closed
+
+A yield is closed when it is complete (all its children are registered) and each child is closed; an activation is closed
+when it has finished and its cursor has passed its last yield. Closed slots are dropped, so the cost of an event does not
+grow with what has finished.
+"""
+
+from __future__ import annotations
+
+from omniflow_core.control.commands import Emit
+
+
+class _Slot:
+    """A yield at or behind its activation's cursor."""
+
+    __slots__ = ("children", "held", "is_complete", "open_children")
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Emit, int]] = []
+        self.children: list[OrderNode] = []
+        self.open_children = 0
+        self.is_complete = False
+
+
+class OrderNode:
+    """An activation in the tree of one output."""
+
+    __slots__ = ("cursor", "is_current", "parent", "parent_ordinal", "slots", "yield_count")
+
+    def __init__(self, parent: OrderNode | None, parent_ordinal: int, *, is_current: bool) -> None:
+        self.parent = parent
+        self.parent_ordinal = parent_ordinal
+        self.is_current = is_current
+        self.cursor = 0
+        self.yield_count = -1
+        """Number of yields once the activation has finished, -1 before."""
+        self.slots: dict[int, _Slot] = {}
+
+    def slot(self, ordinal: int) -> _Slot:
+        found = self.slots.get(ordinal)
+        if found is None:
+            found = self.slots[ordinal] = _Slot()
+        return found
+
+
+class OrderTree:
+    """Holds back events of one output. Methods append what they release to `out`."""
+
+    __slots__ = ("held_bytes", "root")
+
+    def __init__(self) -> None:
+        self.root = OrderNode(None, 0, is_current=True)
+        self.held_bytes = 0
+
+    def add_child(self, parent: OrderNode, ordinal: int) -> OrderNode:
+        """Registers an activation that yield `ordinal` of `parent` started. Before the yield completes."""
+        is_current = parent.is_current and parent.cursor == ordinal
+        child = OrderNode(parent, ordinal, is_current=is_current)
+        slot = parent.slot(ordinal)
+        slot.children.append(child)
+        slot.open_children += 1
+        return child
+
+    def emit(self, node: OrderNode, ordinal: int, event: Emit, size_bytes: int, out: list[Emit]) -> None:
+        """Releases or holds an event of a yield."""
+        if node.is_current and node.cursor == ordinal:
+            out.append(event)
+            return
+        node.slot(ordinal).held.append((event, size_bytes))
+        self.held_bytes += size_bytes
+
+    def complete_yield(self, node: OrderNode, ordinal: int, out: list[Emit]) -> None:
+        """All children and events of the yield are known."""
+        if node.cursor == ordinal and ordinal not in node.slots:
+            node.cursor += 1  # the common case of a stream of tokens: nothing held, no children
+            if node.slots or node.yield_count == node.cursor:
+                self._advance(node, out)
+            return
+        node.slot(ordinal).is_complete = True
+        self._advance(node, out)
+
+    def finish(self, node: OrderNode, yield_count: int, out: list[Emit]) -> None:
+        """The activation will not yield again."""
+        node.yield_count = yield_count
+        self._advance(node, out)
+
+    def _advance(self, start: OrderNode, out: list[Emit]) -> None:
+        """Moves cursors as far as they go, from `start` upwards; loops instead of recursing, as trees can be deep."""
+        pending = [start]
+        while pending:
+            node = pending.pop()
+            if not node.is_current:
+                continue
+            self._move_cursor(node, pending, out)
+            if node.cursor == node.yield_count and node.parent is not None:
+                self._close(node, pending)
+
+    def _move_cursor(self, node: OrderNode, pending: list[OrderNode], out: list[Emit]) -> None:
+        """Releases the slot under the cursor; passes it when it is closed, else wakes its children."""
+        while (slot := node.slots.get(node.cursor)) is not None:
+            for event, size_bytes in slot.held:
+                out.append(event)
+                self.held_bytes -= size_bytes
+            slot.held.clear()
+            if slot.is_complete and not slot.open_children:
+                del node.slots[node.cursor]
+                node.cursor += 1
+                continue
+            for child in slot.children:
+                if not child.is_current:
+                    child.is_current = True
+                    pending.append(child)
+            return
+
+    def _close(self, node: OrderNode, pending: list[OrderNode]) -> None:
+        parent = node.parent
+        assert parent is not None, "the root is never closed into a parent"
+        node.parent = None
+        slot = parent.slots[node.parent_ordinal]
+        slot.children.remove(node)
+        slot.open_children -= 1
+        if not slot.open_children:
+            pending.append(parent)
+
+    def check_integrity(self) -> None:
+        """Recomputes what is held. For tests, after every step."""
+        held = 0
+        frontier = [self.root]
+        while frontier:
+            node = frontier.pop()
+            for ordinal, slot in node.slots.items():
+                assert ordinal >= node.cursor, "a slot before the cursor was kept"
+                assert slot.open_children == len(slot.children), "open children are miscounted"
+                assert not (node.is_current and ordinal == node.cursor and slot.held), "a free event is held"
+                held += sum(size for _, size in slot.held)
+                frontier.extend(slot.children)
+        assert held == self.held_bytes, f"held_bytes is {self.held_bytes}, recomputed {held}"

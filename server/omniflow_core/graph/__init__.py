@@ -1,0 +1,1 @@
+"""Graphs: definition (`spec`), compiled plan (`plan`) and how it is shown (`explain`)."""
