@@ -1,0 +1,42 @@
+"""Options of gRPC between processes of the platform. The public edge has its own."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""A frame is 1 MiB by habit and larger payloads travel apart, but one activation of a join may carry many inputs."""
+
+_COMMON = (
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_COMMON,
+    # Peers ping every 10 s, also while a long prefill keeps a stream silent: that is never too many pings.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Two processes on one port would share its connections by chance; the second must fail to start.
+    ("grpc.so_reuseport", 0),
+)
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    *_COMMON,
+    # A proxy of the environment is for the world outside.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    # A peer that restarts is back within a second; gRPC's own backoff grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+def internal_channel(endpoint: str) -> grpc.aio.Channel:
+    """A channel to a process of the platform, by its gRPC target."""
+    return grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)

@@ -1,0 +1,1 @@
+"""Drivers of the control-flow core: calls, replicas, logs."""

@@ -1,0 +1,354 @@
+"""Runs activations: inline here, or on a replica that is chosen once per call and node.
+
+Knows replicas and their streams; does not know graphs or order. An activation whose role has no ready replica waits for
+one (a restart takes a second or two); one that its replica has no room for waits in the replica's own queue here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+
+from omniflow.codec.common import payload_of
+from omniflow.common.v1 import tensor_pb2, value_pb2
+from omniflow.large_values import ValueFetcher, ValueStore, externalise
+from omniflow.role.v1 import replica_pb2
+from omniflow.role.v1 import role_execution_service_pb2 as pb
+from omniflow_core.control.balance import Candidate, choose
+from omniflow_core.control.commands import StartActivation
+from omniflow_core.control.events import ActivationFailed
+from omniflow_core.errors import ErrorInfo, Reason
+from omniflow_core.graph.spec import NodeSpec
+
+from omniflow_server.control.call import Call
+from omniflow_server.control.carried import CarriedValue
+from omniflow_server.control.inline import InlineExecutor
+from omniflow_server.control.link import ControlIdentity, ReplicaLink
+from omniflow_server.control.registry import Registration, Registry, ReplicaKey
+from omniflow_server.control.tasks import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+RECONNECT_FIRST_S = 0.05
+RECONNECT_MOST_S = 1.0
+RELEASE_INTERVAL_S = 0.05
+"""Releases of ended calls are collected this long: nobody waits for them, and short calls are many."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Waiting:
+    """An activation that no replica has been found for."""
+
+    call: Call
+    command: StartActivation
+    give_up: asyncio.TimerHandle
+
+
+class ReplicaDispatcher:
+    """The `Dispatcher` of a control-plane process."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        identity: ControlIdentity,
+        inline: InlineExecutor,
+        store: ValueStore,
+        fetcher: ValueFetcher,
+        tasks: BackgroundTasks,
+        replica_wait_s: float,
+        byte_credit: int,
+        yield_window: int,
+        on_connections_changed: Callable[[], object],
+    ) -> None:
+        self._registry = registry
+        self._identity = identity
+        self._inline = inline
+        self._store = store
+        self._fetcher = fetcher
+        self._tasks = tasks
+        self._replica_wait_s = replica_wait_s
+        self._byte_credit = byte_credit
+        self._yield_window = yield_window
+        self._links: dict[ReplicaKey, ReplicaLink] = {}
+        self._link_tasks: dict[ReplicaKey, asyncio.Task[None]] = {}
+        self._on_connections_changed = on_connections_changed
+        self._waiting: dict[str, deque[_Waiting]] = defaultdict(deque)
+        self._queued: dict[ReplicaKey, deque[tuple[Call, StartActivation]]] = defaultdict(deque)
+        self._turns: dict[str, int] = defaultdict(int)
+        self._to_release: dict[ReplicaLink, list[str]] = {}
+        registry.subscribe(self._on_registration)
+
+    # --- Dispatcher -------------------------------------------------------------------------------------------------
+
+    def start(self, call: Call, command: StartActivation) -> None:
+        """Runs an activation; what comes of it arrives at the call as events."""
+        spec = command.node.spec
+        assert spec is not None, "the call's source is not run"
+        if spec.timeout_s is not None:
+            call.timeouts[command.activation_id] = asyncio.get_running_loop().call_later(
+                spec.timeout_s, self._time_out, call, command
+            )
+        if spec.is_inline:
+            call.running[command.activation_id] = self._inline
+            self._inline.start(call, command)
+        else:
+            self._find_replica(call, command)
+
+    def cancel(self, call: Call, reason: str) -> None:
+        """Stops everything that runs for the call, at once and on its own path."""
+        for link in self._links_of(call):
+            self._tasks.create_task(link.cancel_call(call.call_id, reason))
+        for activation_id, host in tuple(call.running.items()):
+            host.cancel(call.call_id, activation_id, reason)
+        self._drop_unsent(call, reason)
+
+    def release(self, call: Call) -> None:
+        """Nothing of the call runs any more."""
+        self._store.release_call(call.call_id)
+        for link in self._links_of(call):
+            if not self._to_release:
+                asyncio.get_running_loop().call_later(RELEASE_INTERVAL_S, self._send_releases)
+            self._to_release.setdefault(link, []).append(call.call_id)
+
+    def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncIterator[bytes]:
+        return self._fetcher.stream(ref)
+
+    # --- choice of a replica ------------------------------------------------------------------------------------------
+
+    def _replica_for(self, call: Call, spec: NodeSpec) -> ReplicaLink | None:
+        """The replica of the call's node: the first choice holds until that replica is lost."""
+        chosen = call.replicas.get(spec.name)
+        if isinstance(chosen, ReplicaLink) and chosen.is_connected and not spec.is_spread:
+            return chosen
+        links = [
+            link
+            for link in self._links.values()
+            if link.is_connected
+            and link.registration.is_ready
+            and link.registration.replica.role == spec.role
+            and spec.interface in link.registration.replica.interfaces
+        ]
+        if not links:
+            return None
+        self._turns[spec.name] += 1
+        candidates = [
+            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key])) for link in links
+        ]
+        index = choose(
+            spec.balance, candidates, turn=self._turns[spec.name], affinity=call.spec.session or call.call_id
+        )
+        call.replicas[spec.name] = links[index]
+        return links[index]
+
+    def _links_of(self, call: Call) -> set[ReplicaLink]:
+        return {link for link in call.replicas.values() if isinstance(link, ReplicaLink) and link.is_connected}
+
+    def _wait(self, call: Call, command: StartActivation, spec: NodeSpec) -> None:
+        waiting = _Waiting(
+            call=call,
+            command=command,
+            give_up=asyncio.get_running_loop().call_later(self._replica_wait_s, self._give_up, spec.role),
+        )
+        self._waiting[spec.role].append(waiting)
+
+    def _give_up(self, role: str) -> None:
+        waiting = self._waiting[role].popleft()  # the first to wait is the first to give up
+        self._fail(waiting.call, waiting.command, _no_replica(role, waiting.command, self._replica_wait_s))
+
+    def _retry_waiting(self, role: str) -> None:
+        waiting, self._waiting[role] = self._waiting[role], deque()
+        for item in waiting:
+            item.give_up.cancel()
+            self._find_replica(item.call, item.command)
+
+    def _find_replica(self, call: Call, command: StartActivation) -> None:
+        """Starts the activation on a replica, or lets it wait for one."""
+        spec = command.node.spec
+        assert spec is not None
+        link = self._replica_for(call, spec)
+        if link is None:
+            self._wait(call, command, spec)
+        else:
+            self._start_on(link, call, command)
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    def _start_on(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
+        key = link.registration.key
+        if self._queued[key] or not link.has_room:
+            self._queued[key].append((call, command))
+            return
+        call.running[command.activation_id] = link
+        message = self._start_message(call, command)
+        link.start(call, command.activation_id, command.node.name, command.attempt, message)
+
+    def _start_message(self, call: Call, command: StartActivation) -> pb.StartActivation:
+        spec = command.node.spec
+        assert spec is not None
+        message = pb.StartActivation(
+            activation=pb.ActivationRef(
+                call_id=call.call_id,
+                node=spec.name,
+                interface=spec.interface,
+                activation_id=command.activation_id,
+                attempt=command.attempt,
+            ),
+            tenant=call.tenant,
+            session=call.spec.session,
+            yield_window=spec.yield_window or self._yield_window,
+            byte_credit=self._byte_credit,
+            priority=call.spec.priority,
+        )
+        if call.spec.HasField("deadline"):
+            message.deadline.CopyFrom(call.spec.deadline)
+        if call.spec.HasField("sampling"):
+            message.sampling.CopyFrom(call.spec.sampling)
+        facet = message.facets.add(input_group=command.group)
+        for name, values in command.fields.items():
+            field = facet.fields[name]
+            for value in values:
+                assert isinstance(value, CarriedValue)
+                field.values.add(value=self._portable(value.message, call), origin_path=command.origin_path)
+        return message
+
+    def _portable(self, value: value_pb2.Value, call: Call) -> value_pb2.Value:
+        """The value as it may travel to a role: large payloads stay here and are fetched."""
+        return externalise(value, call.call_id, self._store) if payload_of(value) is not None else value
+
+    def _on_room(self, key: ReplicaKey) -> None:
+        link = self._links.get(key)
+        queue = self._queued[key]
+        while queue and link is not None and link.has_room:
+            call, command = queue.popleft()
+            call.running[command.activation_id] = link
+            link.start(
+                call, command.activation_id, command.node.name, command.attempt, self._start_message(call, command)
+            )
+
+    # --- ends that replicas do not report -----------------------------------------------------------------------------
+
+    def _time_out(self, call: Call, command: StartActivation) -> None:
+        spec = command.node.spec
+        assert spec is not None
+        host = call.running.get(command.activation_id)
+        if host is not None:
+            host.cancel(call.call_id, command.activation_id, "timeout")
+        error = ErrorInfo(
+            reason=Reason.DEADLINE_EXCEEDED,
+            message=f"Node {spec.name!r} ran longer than its timeout of {spec.timeout_s} s.",
+            metadata={"node": spec.name},
+        )
+        self._fail(call, command, error)
+
+    def _drop_unsent(self, call: Call, reason: str) -> None:
+        """Activations of the call that no replica has seen are over at once."""
+        error = ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason)
+        for role, waiting in self._waiting.items():
+            dropped = [item for item in waiting if item.call is call]
+            if dropped:
+                self._waiting[role] = deque(item for item in waiting if item.call is not call)
+            for item in dropped:
+                item.give_up.cancel()
+                self._tasks.create_task(self._fail_soon(call, item.command, error))
+        for key, queue in self._queued.items():
+            unsent = [command for owner, command in queue if owner is call]
+            if unsent:
+                self._queued[key] = deque(item for item in queue if item[0] is not call)
+            for command in unsent:
+                self._tasks.create_task(self._fail_soon(call, command, error))
+
+    async def _fail_soon(self, call: Call, command: StartActivation, error: ErrorInfo) -> None:
+        """Reports a failure after the commands that are being performed now."""
+        self._fail(call, command, error)
+
+    def _fail(self, call: Call, command: StartActivation, error: ErrorInfo) -> None:
+        call.handle(ActivationFailed(command.activation_id, error, command.attempt))
+
+    # --- replicas come and go -----------------------------------------------------------------------------------------
+
+    def _on_registration(self, registration: Registration) -> None:
+        key = registration.key
+        state = registration.replica.state
+        if state == replica_pb2.REPLICA_STATE_LOST:
+            # A connected stream ends by itself: results may still be on their way from a replica that left in order.
+            link = self._links.get(key)
+            if link is not None and link.registration is registration and not link.is_connected:
+                self._link_tasks[key].cancel()
+        elif state == replica_pb2.REPLICA_STATE_READY:
+            link = self._links.get(key)
+            if link is None or link.registration.lease_id != registration.lease_id:
+                self._connect(registration)
+            elif link.is_connected:
+                self._retry_waiting(registration.replica.role)
+
+    def _connect(self, registration: Registration) -> None:
+        key = registration.key
+        previous = self._link_tasks.get(key)
+        old = self._links.get(key)
+        if old is not None and old.registration.replica.incarnation_id == registration.replica.incarnation_id:
+            old.registration = registration  # the same life under a new lease: its stream goes on
+            if old.is_connected:
+                self._retry_waiting(registration.replica.role)
+            return
+        if previous is not None:
+            previous.cancel()
+        link = ReplicaLink(registration, self._identity, on_idle=lambda: self._on_room(key))
+        self._links[key] = link
+        self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
+
+    async def _keep_connected(self, link: ReplicaLink) -> None:
+        """Holds the stream to a replica for as long as its registration stands."""
+        key = link.registration.key
+        delay_s = RECONNECT_FIRST_S
+        try:
+            while self._registry.find(*key) is link.registration:
+                await link.run(self._on_connected)
+                self._requeue(link)
+                await asyncio.sleep(delay_s)
+                delay_s = min(RECONNECT_MOST_S, delay_s * 2)
+        finally:
+            if self._links.get(key) is link:
+                del self._links[key]
+                del self._link_tasks[key]
+            self._requeue(link)
+
+    def _on_connected(self, link: ReplicaLink) -> None:
+        log.info("connected to %s", link.name)
+        self._retry_waiting(link.registration.replica.role)
+        self._on_connections_changed()
+
+    def _requeue(self, link: ReplicaLink) -> None:
+        """What was not sent yet looks for another replica."""
+        queue = self._queued.pop(link.registration.key, deque())
+        self._on_connections_changed()
+        for call, command in queue:
+            self._find_replica(call, command)
+
+    def connected_roles(self, roles: Iterable[str]) -> set[str]:
+        """Those of the roles that work can be given to now."""
+        connected = {
+            link.registration.replica.role
+            for link in self._links.values()
+            if link.is_connected and link.registration.is_ready
+        }
+        return connected.intersection(roles)
+
+    def _send_releases(self) -> None:
+        to_release, self._to_release = self._to_release, {}
+        for link, call_ids in to_release.items():
+            for start in range(0, len(call_ids), 1000):
+                self._tasks.create_task(link.release_calls(call_ids[start : start + 1000]))
+
+
+def _no_replica(role: str, command: StartActivation, waited_s: float) -> ErrorInfo:
+    return ErrorInfo(
+        reason=Reason.NO_REPLICA,
+        message=f"No replica of role {role!r} became ready within {waited_s:.0f} s; "
+        "look at `omniflow status` and the role's log.",
+        metadata={"node": command.node.name, "role": role},
+        retry_after_s=waited_s,
+    )

@@ -1,0 +1,176 @@
+"""Runs inline nodes in the control plane: no hop, no serialization, the same rules as in a role process.
+
+Coroutines run on the loop; plain functions run in a bounded pool of threads. What is CPU-heavy belongs in a role.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omniflow.activation import Activation
+from omniflow.graph.v1 import graph_event_pb2
+from omniflow.interface import Context, Inputs, Interface, Outputs
+from omniflow.large_values import ValueFetcher, decode
+from omniflow.threads import ThreadPool
+from omniflow.values import Value
+from omniflow_core.control.commands import StartActivation
+from omniflow_core.control.events import ActivationAccepted, ActivationFailed, ActivationFinished, ActivationYielded
+from omniflow_core.errors import ErrorInfo
+
+from omniflow_server.control.carried import CarriedValue
+from omniflow_server.control.tasks import BackgroundTasks
+
+if TYPE_CHECKING:
+    from omniflow_server.control.call import Call
+
+log = logging.getLogger(__name__)
+
+
+class InlineExecutor:
+    """Hosts the inline interfaces of this process."""
+
+    def __init__(
+        self, *, tasks: BackgroundTasks, fetcher: ValueFetcher, threads: ThreadPool, yield_window: int, byte_credit: int
+    ) -> None:
+        self._tasks = tasks
+        self._fetcher = fetcher
+        self._threads = threads
+        self._yield_window = yield_window
+        self._byte_credit = byte_credit
+        self._interfaces: dict[str, Interface] = {}
+        self._activations: dict[tuple[str, int], Activation] = {}
+
+    async def host(self, name: str, interface: type[Interface]) -> None:
+        """Sets an interface up, once."""
+        if name in self._interfaces:
+            return
+        instance = interface()
+        result = instance.setup()
+        if inspect.isawaitable(result):
+            await result
+        self._interfaces[name] = instance
+
+    async def close(self) -> None:
+        """Tears the interfaces down."""
+        for instance in self._interfaces.values():
+            result = instance.teardown()
+            if inspect.isawaitable(result):
+                await result
+
+    def start(self, call: Call, command: StartActivation) -> None:
+        """Runs an activation in a task of its own."""
+        spec = command.node.spec
+        assert spec is not None
+        context = Context(
+            call_id=call.call_id,
+            activation_id=command.activation_id,
+            node=spec.name,
+            attempt=command.attempt,
+            tenant=call.tenant,
+            session=call.spec.session,
+            sampling=call.sampling,
+            priority=call.spec.priority,
+            deadline_unix_s=call.deadline_unix_s,
+        )
+        needs_fetch = any(_carried(v).is_remote for values in command.fields.values() for v in values)
+        inputs = Inputs(command.group, {} if needs_fetch else _natives(command.fields))
+        activation = Activation(
+            self._interfaces[spec.interface],
+            inputs,
+            context,
+            _CallSink(self, call, command.activation_id, spec.name),
+            yield_window=spec.yield_window or self._yield_window,
+            byte_credit=self._byte_credit,
+            threads=self._threads,
+        )
+        self._activations[call.call_id, command.activation_id] = activation
+        prepare = (lambda: self._fetch(command)) if needs_fetch else None
+        self._tasks.create_task(activation.run(prepare))
+        self._tasks.create_task(_accept(call, command.activation_id))
+
+    def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
+        activation = self._activations.get((call_id, activation_id))
+        if activation is not None:
+            activation.ack(next_ordinal)
+
+    def cancel(self, call_id: str, activation_id: int, reason: str) -> None:
+        activation = self._activations.get((call_id, activation_id))
+        if activation is not None:
+            activation.cancel(reason)
+
+    def forget(self, call_id: str, activation_id: int) -> None:
+        self._activations.pop((call_id, activation_id), None)
+
+    async def _fetch(self, command: StartActivation) -> Inputs:
+        fields = {
+            name: tuple([await decode(_carried(v).message, self._fetcher) for v in values])
+            for name, values in command.fields.items()
+        }
+        return Inputs(command.group, fields)
+
+
+async def _accept(call: Call, activation_id: int) -> None:
+    """Inline activations are accepted when they start; told after the commands that are being performed now."""
+    call.handle(ActivationAccepted(activation_id))
+
+
+class _CallSink:
+    """Hands what an activation gives to its call."""
+
+    __slots__ = ("_activation_id", "_call", "_executor", "_node")
+
+    def __init__(self, executor: InlineExecutor, call: Call, activation_id: int, node: str) -> None:
+        self._executor = executor
+        self._call = call
+        self._activation_id = activation_id
+        self._node = node
+
+    def yielded(self, ordinal: int, outputs: Outputs) -> int:
+        size_bytes = sum(map(_size_of, outputs.values()))
+        fields = {name: CarriedValue(native=value) for name, value in outputs.items()}
+        self._call.handle(ActivationYielded(self._activation_id, ordinal, fields, size_bytes))
+        return size_bytes
+
+    def progress(self, completed: int, total: int, message: str) -> None:
+        progress = graph_event_pb2.Progress(completed=completed, total=total, message=message)
+        self._call.append_event(graph_event_pb2.GraphEvent(node=self._node, progress=progress))
+
+    def completed(self, yield_count: int, context: Context) -> None:
+        self._end()
+        usage = context.usage
+        self._call.handle(
+            ActivationFinished(
+                self._activation_id,
+                yield_count,
+                context.finish_reason,
+                usage.input_tokens,
+                usage.cached_input_tokens,
+                usage.output_tokens,
+            )
+        )
+
+    def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
+        self._end()
+        self._call.handle(ActivationFailed(self._activation_id, error))
+
+    def _end(self) -> None:
+        self._executor.forget(self._call.call_id, self._activation_id)
+        self._call.activation_ended(self._activation_id)
+
+
+def _carried(value: object) -> CarriedValue:
+    assert isinstance(value, CarriedValue)
+    return value
+
+
+def _natives(fields: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[Value, ...]]:
+    return {name: tuple([_carried(value).native for value in values]) for name, values in fields.items()}
+
+
+def _size_of(value: Value) -> int:
+    """Bytes of a value, near enough for flow control."""
+    data = getattr(value, "data", value)
+    return len(data) if isinstance(data, str | bytes | bytearray | memoryview) else 64

@@ -1,0 +1,130 @@
+"""Which replicas there are: registrations, leases, and who is told of changes.
+
+State only: the servicer translates messages, the dispatcher opens streams to replicas, a timer of the process calls
+`expire`. A replica is its (role, replica_id); a new incarnation replaces the old one at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from omniflow.role.v1 import replica_pb2
+from omniflow_core.errors import OmniFlowError, Reason
+
+ReplicaKey = tuple[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Registration:
+    """One replica with its lease. `expire_s` is on the caller's monotonic clock."""
+
+    replica: replica_pb2.Replica
+    lease_id: str
+    expire_s: float
+    load: replica_pb2.ReplicaLoad
+    drain_grace_s: float | None = None
+
+    @property
+    def key(self) -> ReplicaKey:
+        return (self.replica.role, self.replica.replica_id)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.replica.state == replica_pb2.REPLICA_STATE_READY and self.drain_grace_s is None
+
+
+class Registry:
+    """Replicas by role and identifier. `on_change` is called after each change with the registration."""
+
+    def __init__(self, *, lease_ttl_s: float) -> None:
+        self.lease_ttl_s = lease_ttl_s
+        self.revision = 0
+        self._by_key: dict[ReplicaKey, Registration] = {}
+        self._by_lease: dict[str, Registration] = {}
+        self._listeners: list[Callable[[Registration], None]] = []
+
+    def subscribe(self, listener: Callable[[Registration], None]) -> Callable[[], None]:
+        """Calls `listener` after each change; returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def replicas(self, role: str = "") -> list[Registration]:
+        """Registrations by role and identifier."""
+        return [self._by_key[key] for key in sorted(self._by_key) if role in ("", key[0])]
+
+    def find(self, role: str, replica_id: str) -> Registration | None:
+        return self._by_key.get((role, replica_id))
+
+    def register(self, replica: replica_pb2.Replica, now_s: float) -> Registration:
+        """Takes a replica in, in place of an earlier incarnation."""
+        key = (replica.role, replica.replica_id)
+        old = self._by_key.get(key)
+        if old is not None:
+            del self._by_lease[old.lease_id]
+            if old.replica.incarnation_id != replica.incarnation_id:
+                self._lose(old)
+        registration = Registration(
+            replica=replica,
+            lease_id=secrets.token_urlsafe(18),
+            expire_s=now_s + self.lease_ttl_s,
+            load=replica_pb2.ReplicaLoad(),
+        )
+        self._by_key[key] = registration
+        self._by_lease[registration.lease_id] = registration
+        self._changed(registration)
+        return registration
+
+    def keep_alive(
+        self, lease_id: str, state: replica_pb2.ReplicaState, load: replica_pb2.ReplicaLoad, now_s: float
+    ) -> Registration | None:
+        """Extends a lease; None when it is unknown and the replica must register again."""
+        registration = self._by_lease.get(lease_id)
+        if registration is None:
+            return None
+        registration.expire_s = now_s + self.lease_ttl_s
+        registration.load = load
+        if state not in (replica_pb2.REPLICA_STATE_UNSPECIFIED, registration.replica.state):
+            registration.replica.state = state
+            self._changed(registration)
+        return registration
+
+    def drain(self, role: str, replica_id: str, grace_s: float) -> None:
+        """Takes a replica out of use; its keep-alive stream carries the directive."""
+        registration = self._by_key.get((role, replica_id))
+        if registration is None:
+            raise OmniFlowError(Reason.UNKNOWN_RESOURCE, f"There is no replica {replica_id!r} of role {role!r}.")
+        registration.drain_grace_s = grace_s
+        registration.replica.state = replica_pb2.REPLICA_STATE_DRAINING
+        self._changed(registration)
+
+    def deregister(self, lease_id: str) -> None:
+        """Forgets a replica; repeats are harmless."""
+        registration = self._by_lease.get(lease_id)
+        if registration is not None:
+            self._remove(registration)
+
+    def expire(self, now_s: float) -> None:
+        """Forgets replicas whose lease has run out."""
+        for registration in [r for r in self._by_key.values() if r.expire_s <= now_s]:
+            self._remove(registration)
+
+    def _remove(self, registration: Registration) -> None:
+        del self._by_key[registration.key]
+        del self._by_lease[registration.lease_id]
+        self._lose(registration)
+
+    def _lose(self, registration: Registration) -> None:
+        registration.replica.state = replica_pb2.REPLICA_STATE_LOST
+        self._changed(registration)
+
+    def _changed(self, registration: Registration) -> None:
+        self.revision += 1
+        for listener in tuple(self._listeners):
+            listener(registration)
+
+    def ready_roles(self, roles: Iterable[str]) -> set[str]:
+        """Those of the roles that have a ready replica."""
+        ready = {r.replica.role for r in self._by_key.values() if r.is_ready}
+        return ready.intersection(roles)

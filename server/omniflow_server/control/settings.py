@@ -1,0 +1,49 @@
+"""Settings of a control-plane process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """Every limit and address of a control-plane process. Times in seconds, sizes in bytes."""
+
+    listen: str = "127.0.0.1:7700"
+    """gRPC target that clients reach; loopback unless the operator says otherwise."""
+    internal_listen: str = ""
+    """gRPC target for role servers; empty: a unix socket `control.sock` in the runtime directory."""
+    control_id: str = "control-0"
+    """Identifier of the process, kept across restarts."""
+    interfaces: tuple[str, ...] = ()
+    """Interfaces that graphs may name, enabled by the operator; empty allows every registered one."""
+    flows: tuple[str, ...] = ()
+    """Flows whose graphs are installed at start: entry-point names or files `path/to/flow.py[:attribute]`."""
+    max_calls: int = 1024
+    """Calls that are admitted or queued at once; more is TOO_MANY_CALLS."""
+    max_calls_per_tenant: int = 1024
+    """The same for one tenant."""
+    event_log_size_bytes: int = 8 * 1024 * 1024
+    """Events of one call kept for a slow or lost reader; producers wait beyond it."""
+    ended_call_ttl_s: float = 300.0
+    """How long an ended call can be read, resumed and joined by its request id."""
+    detach_grace_s: float = 10.0
+    """How long a call runs on without a client unless it asks otherwise."""
+    drain_timeout_s: float = 30.0
+    """How long a stopping process waits for its calls."""
+    replica_wait_s: float = 30.0
+    """How long an activation waits for a ready replica of its role; longer than a restart with its model load."""
+    lease_ttl_s: float = 3.0
+    """Lease of a role replica."""
+    max_payload_bytes: int = 1024 * 1024 * 1024 - 1
+    """Largest payload that a client may announce."""
+    tenant_spool_bytes: int = 2 * 1024 * 1024 * 1024
+    """Bytes of uploaded payloads of one tenant's calls kept at once."""
+    yield_window: int = 64
+    """Undelivered yields of one activation unless its node says otherwise."""
+    byte_credit: int = 1024 * 1024
+    """Undelivered bytes of one activation's yields."""
+    inline_threads: int = 4
+    """Threads for inline interfaces that are plain functions."""
+    resume_key: str = ""
+    """Hex key of resume tokens, the same in every process of a cluster; drawn at start when empty."""

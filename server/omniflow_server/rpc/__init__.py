@@ -1,0 +1,1 @@
+"""Servicers: translation between messages and the control plane, nothing else."""

@@ -1,0 +1,161 @@
+"""Event streams to clients: the queued events of any number of calls, packed into as few messages as they fit.
+
+A stream is one task that writes; readers wake it. What is queued goes out at once, nothing is delayed to batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
+
+from omniflow_server.control.call import Call
+from omniflow_server.control.calls import CallTable
+from omniflow_server.control.event_log import LogReader
+from omniflow_server.control.frames import fragment
+from omniflow_server.rpc.status import ServicerContext
+
+MESSAGE_BYTES = 256 * 1024
+"""Events in one message: well under a client's default limit of 4 MiB, and short enough for others to get their turn."""
+DEFAULT_HEARTBEAT_S = 15.0
+
+
+class _Attached:
+    """One call on the stream."""
+
+    __slots__ = ("call", "heartbeat_s", "is_replayed", "is_waiting", "next_heartbeat_s", "reader")
+
+    def __init__(self, call: Call, is_replayed: bool) -> None:
+        self.call = call
+        self.is_replayed = is_replayed
+        self.is_waiting = False
+        self.reader: LogReader | None = None
+        interval = call.spec.heartbeat_interval
+        self.heartbeat_s = (
+            interval.ToMilliseconds() / 1000 if call.spec.HasField("heartbeat_interval") else DEFAULT_HEARTBEAT_S
+        )
+        self.next_heartbeat_s = 0.0
+
+
+class EventStream:
+    """Writes the events of attached calls to one RPC."""
+
+    def __init__(self, context: ServicerContext, calls: CallTable) -> None:
+        self._context = context
+        self._calls = calls
+        self._attached: dict[LogReader, _Attached] = {}
+        self._ready: deque[_Attached] = deque()
+        self._extra: list[bytes] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._is_closing = False
+        self._failure: Exception | None = None
+
+    def attach(self, call: Call, *, after_sequence: int = 0, is_replayed: bool = False) -> LogReader:
+        """Streams a call's events after a sequence number. Raises EVENTS_TRIMMED."""
+        attached = _Attached(call, is_replayed)
+        attached.reader = reader = self._calls.attach(call, after_sequence, self._on_ready)
+        attached.next_heartbeat_s = asyncio.get_running_loop().time() + attached.heartbeat_s
+        self._attached[reader] = attached
+        if reader.has_more:
+            self._on_ready(reader)
+        return reader
+
+    def send(self, event: graph_event_pb2.GraphEvent) -> None:
+        """Sends an event that belongs to no call's log: the refusal of a start."""
+        self._extra.append(fragment(event))
+        self._notify()
+
+    def finish(self) -> None:
+        """No call will be attached any more: the stream ends with its last call."""
+        self._is_closing = True
+        self._notify()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the stream itself with an error; its calls are detached, not cancelled."""
+        self._failure = error
+        self._notify()
+
+    async def run(self) -> None:
+        """Writes until every call has ended and `finish` was called. Detaches what is left when the RPC breaks."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                message = self._collect()
+                if self._failure is not None:
+                    raise self._failure
+                if message:
+                    await self._context.write(message)
+                elif self._is_closing and not self._attached:
+                    return
+                else:
+                    await self._wait(loop)
+        finally:
+            for reader, attached in self._attached.items():
+                self._calls.detach(attached.call, reader)
+            self._attached.clear()
+
+    def _on_ready(self, reader: LogReader) -> None:
+        attached = self._attached[reader]
+        if not attached.is_waiting:
+            attached.is_waiting = True
+            self._ready.append(attached)
+            self._notify()
+
+    def _notify(self) -> None:
+        wake = self._wake
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+
+    def _collect(self) -> bytes:
+        """What is queued, up to the size of a message; calls take turns."""
+        parts, self._extra = self._extra, []
+        size = 0
+        while self._ready and size < MESSAGE_BYTES:
+            attached = self._ready.popleft()
+            attached.is_waiting = False
+            reader = attached.reader
+            assert reader is not None
+            is_first = reader.sequence == 0
+            fragments = reader.take(MESSAGE_BYTES - size)
+            if is_first and attached.is_replayed and fragments:
+                fragments[0] = _replayed(fragments[0])
+            parts.extend(fragments)
+            size += sum(map(len, fragments))
+            if reader.is_done:
+                del self._attached[reader]
+                self._calls.detach(attached.call, reader)
+            elif reader.has_more:
+                self._on_ready(reader)
+        return b"".join(parts)
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Until something is ready; calls that were silent for their heartbeat interval get a heartbeat."""
+        now_s = loop.time()
+        due_s = min((a.next_heartbeat_s for a in self._attached.values()), default=now_s + 3600)
+        self._wake = loop.create_future()
+        timer = loop.call_at(due_s, self._notify)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+            self._wake = None
+        now_s = loop.time()
+        for attached in self._attached.values():
+            if attached.is_waiting:
+                attached.next_heartbeat_s = now_s + attached.heartbeat_s
+            elif now_s >= attached.next_heartbeat_s:
+                attached.next_heartbeat_s = now_s + attached.heartbeat_s
+                self._extra.append(_heartbeat(attached.call))
+
+
+def _heartbeat(call: Call) -> bytes:
+    event = graph_event_pb2.GraphEvent(call_key=call.spec.call_key, heartbeat=graph_event_pb2.Heartbeat())
+    return fragment(event)
+
+
+def _replayed(accepted: bytes) -> bytes:
+    """The first event of a call for a client that joins it."""
+    event = graph_service_pb2.StreamCallResponse.FromString(accepted).events[0]
+    event.accepted.is_replayed = True
+    return fragment(event)
