@@ -5,7 +5,6 @@ SHELL := bash
 
 # The interpreter of an environment; builds it when it is missing or its requirements have changed.
 env = $$(python3 deploy/environment.py $(1))
-export PYTHONDONTWRITEBYTECODE := 1
 export HF_HUB_OFFLINE := 1
 
 PYTEST = -m pytest

@@ -10,8 +10,6 @@ Building: `Graph`, `Interface` and the values that travel between them. `omniflo
 `omniflow.errors` what goes wrong, `omniflow.testing` runs an interface without a server.
 """
 
-from omniflow_core.errors import Code, OmniFlowError, Reason
-
 from omniflow.calls import Checkpoint, EventStream
 from omniflow.client import Client, Diagnostic, Health, connect
 from omniflow.conversation import Conversation, ConversationCall
@@ -47,6 +45,7 @@ from omniflow.values import (
     ValueType,
     Video,
 )
+from omniflow_core.errors import Code, OmniFlowError, Reason
 
 __all__ = [
     "Accepted",

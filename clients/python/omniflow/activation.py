@@ -26,12 +26,11 @@ from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from typing import Any, NoReturn, Protocol, cast
 
-from omniflow_core.errors import Code, ErrorInfo, OmniFlowError, Reason
-
 from omniflow.interface import Context, Inputs, Interface, Outputs
 from omniflow.send_window import SendWindow
 from omniflow.threads import ThreadPool
 from omniflow.values import type_of
+from omniflow_core.errors import Code, ErrorInfo, OmniFlowError, Reason
 
 logger = logging.getLogger(__name__)
 

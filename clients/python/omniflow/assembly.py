@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from omniflow_core.errors import OmniFlowError, Reason
-
 from omniflow.codec.common import ValueHeader, crc32c, header_of, payload_of, value_with_payload
 from omniflow.codec.error import status_from_proto
 from omniflow.codec.graph import (
@@ -25,6 +23,7 @@ from omniflow.codec.graph import (
 )
 from omniflow.events import Accepted, Event, Output, OutputPiece, Started
 from omniflow.graph.v1 import graph_event_pb2
+from omniflow_core.errors import OmniFlowError, Reason
 
 MAX_VALUE_BYTES = 1024 * 1024 * 1024 - 1
 """Largest value that is put together in memory, the server's own default limit for one."""

@@ -21,7 +21,6 @@ from typing import Any, Protocol, Self
 
 import grpc
 import grpc.aio
-from omniflow_core.errors import Code, OmniFlowError, Reason
 
 from omniflow.assembly import EventAssembler
 from omniflow.codec.error import error_from_rpc
@@ -29,6 +28,7 @@ from omniflow.events import Event
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
 from omniflow.requests import PreparedCall
 from omniflow.transport import FINISH_TIMEOUT_S, Backoff, BidiRpc, Connection
+from omniflow_core.errors import Code, OmniFlowError, Reason
 
 _CALL_KEY = "call"
 """Key of the only call of an upload's conversation."""

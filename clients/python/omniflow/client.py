@@ -22,7 +22,6 @@ from typing import Any, Self, cast
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from omniflow_core.errors import OmniFlowError, Reason
 
 from omniflow.calls import Checkpoint, EventStream, resume_call, start_call
 from omniflow.codec.error import error_from_rpc
@@ -35,6 +34,7 @@ from omniflow.requests import PreparedCall, graph_name, prepare_call, session_na
 from omniflow.results import CallResult, collect
 from omniflow.transport import Backoff, ClientOptions, Connection
 from omniflow.workflow.v1 import graph_spec_pb2, workflow_service_pb2
+from omniflow_core.errors import OmniFlowError, Reason
 
 DEFAULT_TARGET = "127.0.0.1:7700"
 UNARY_TIMEOUT_S = 30.0

@@ -25,7 +25,6 @@ from typing import Self
 
 import grpc
 import grpc.aio
-from omniflow_core.errors import OmniFlowError, Reason
 
 from omniflow.assembly import EventAssembler
 from omniflow.calls import cancelled, gave_up, is_resumable, lost
@@ -35,6 +34,7 @@ from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
 from omniflow.requests import InputValue, PreparedCall, Upload, encode_input, prepare_call, takes_call
 from omniflow.results import CallResult, collect
 from omniflow.transport import CANCEL_TIMEOUT_S, FINISH_TIMEOUT_S, Backoff, BidiRpc, Connection
+from omniflow_core.errors import OmniFlowError, Reason
 
 FRAME_BYTES = 512 * 1024
 """A frame takes no further message beyond this; one message is at most a chunk or a start with its inline inputs."""

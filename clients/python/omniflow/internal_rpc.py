@@ -30,6 +30,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A proxy of the environment is for the world outside.
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
+    # Channels to one target share a connection by default, also one to the life before a restart that is dead already.
+    ("grpc.use_local_subchannel_pool", 1),
     # A peer that restarts is back within a second; gRPC's own backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),

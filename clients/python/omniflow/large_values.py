@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import grpc.aio
-from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
 from omniflow.codec.common import crc32c, payload_of, split_value, value_from_proto, value_with_payload
 from omniflow.codec.error import error_from_rpc
@@ -28,6 +27,7 @@ from omniflow.internal_rpc import internal_channel
 from omniflow.process import HomeProcess
 from omniflow.role.v1 import value_service_pb2, value_service_pb2_grpc
 from omniflow.values import Buffer, Value
+from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
 INLINE_LIMIT = 65_536
 """Bytes of the largest payload that travels inside a frame between processes of the platform."""

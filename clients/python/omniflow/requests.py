@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from omniflow_core.errors import OmniFlowError, Violation
-
 from omniflow.codec.common import payload_of, split_value
 from omniflow.codec.graph import sampling_to_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_service_pb2, sampling_pb2
 from omniflow.interface import Sampling
 from omniflow.values import Buffer, Json, Tensor, Value, type_of
+from omniflow_core.errors import OmniFlowError, Violation
 
 INLINE_LIMIT_BYTES = 65_536
 """Larger payloads are uploaded in pieces."""

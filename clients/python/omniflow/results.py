@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from omniflow_core.errors import OmniFlowError, Reason
-
 from omniflow.events import Event, Finished, Output
 from omniflow.values import Audio, Image, Tokens, Value, Video
+from omniflow_core.errors import OmniFlowError, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

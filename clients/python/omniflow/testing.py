@@ -14,11 +14,10 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omniflow_core.errors import ErrorInfo, OmniFlowError
-
 from omniflow.activation import Activation
 from omniflow.interface import Context, Inputs, Interface, Outputs, Sampling, Usage
 from omniflow.values import Value
+from omniflow_core.errors import ErrorInfo, OmniFlowError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

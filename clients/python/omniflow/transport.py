@@ -12,10 +12,10 @@ from typing import Any, Protocol, Self
 
 import grpc
 import grpc.aio
-from omniflow_core.errors import OmniFlowError, Reason
 
 from omniflow.graph.v1 import graph_service_pb2, graph_service_pb2_grpc
 from omniflow.workflow.v1 import workflow_service_pb2_grpc
+from omniflow_core.errors import OmniFlowError, Reason
 
 CANCEL_TIMEOUT_S = 2.0
 """How long a cancel that a caller waits for may take; the call's detach_grace ends it anyway."""
@@ -208,7 +208,7 @@ def _result_of(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise RuntimeError("an RPC that has ended has no status")
 
 
-_RNG = random.Random()  # noqa: S311 # spreads clients in time, hides nothing
+_RNG = random.Random()  # spreads clients in time, hides nothing
 
 
 class Backoff:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from google.protobuf import struct_pb2
-from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.values import (
@@ -34,6 +33,7 @@ from omniflow.values import (
     ValueType,
     Video,
 )
+from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
 MAX_JSON_DEPTH = 28
 """Nested lists and objects in a JSON value. A level costs up to three messages on the wire, and protobuf parsers refuse

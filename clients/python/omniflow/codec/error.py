@@ -12,6 +12,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
+
 from omniflow_core.errors import Code, ErrorInfo, OmniFlowError, Reason, Violation
 
 DOMAIN = "omniflow"

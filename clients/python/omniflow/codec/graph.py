@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from google.protobuf import timestamp_pb2
-from omniflow_core.errors import OmniFlowError, invalid_field
 
 from omniflow.codec.common import value_from_proto
 from omniflow.events import (
@@ -20,6 +19,7 @@ from omniflow.events import (
 )
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2, sampling_pb2
 from omniflow.interface import Sampling
+from omniflow_core.errors import OmniFlowError, invalid_field
 
 _OPTIONAL_NUMBERS = (
     "temperature",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from omniflow_core.graph import spec as core
-
 from omniflow.common.v1 import value_pb2
 from omniflow.workflow.v1 import graph_spec_pb2 as pb
+from omniflow_core.graph import spec as core
 
 
 def graph_spec_from_proto(message: pb.GraphSpec) -> core.GraphSpec:

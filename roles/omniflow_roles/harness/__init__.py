@@ -1,0 +1,7 @@
+"""The process around interfaces: a gRPC server that runs activations for control planes.
+
+registry ◀── registration ──┐                         ┌── InterfaceSeat: runs and waits ── Activation ── Interface
+control plane ◀── ExecuteLink ──▶ RoleHost ───────────┤
+  (one per control plane)  │                          └── …
+                           └── WriterPump: all results of the link, joined as they queue up
+"""

@@ -1,0 +1,1 @@
+"""Media codecs that roles share: PCM samples, WAV files, sample-rate conversion. No model, no I/O."""

@@ -1,0 +1,178 @@
+"""The control plane's side of one Execute stream, for tests: starts activations and collects their results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc.aio
+
+from omniflow.codec.common import value_from_proto, value_to_proto
+from omniflow.codec.error import status_from_proto
+from omniflow.common.v1 import value_pb2
+from omniflow.internal_rpc import internal_channel
+from omniflow.role.v1 import role_execution_service_pb2 as messages
+from omniflow.role.v1 import role_execution_service_pb2_grpc
+from omniflow.values import Json, Value
+from omniflow_core.errors import ErrorInfo
+
+Result = messages.ExecuteResult
+LAST_RESULTS = ("completed", "failed")
+
+
+class Driver:
+    """Results are kept by handle, in the order in which they came; handle 0 has hellos and heartbeats."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, acks: bool = True) -> None:
+        self.stub = role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel)
+        self.acks = acks
+        self.message_count = 0
+        self._call = self.stub.Execute()
+        self._queues: dict[int, asyncio.Queue[Result]] = defaultdict(asyncio.Queue)
+        self._writing = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def hello(self, incarnation_id: str, *, control: str = "control-life-1") -> messages.ReplicaHello:
+        await self.send(
+            messages.ExecuteCommand(
+                hello=messages.ControlHello(
+                    control_id="control-0", incarnation_id=control, replica_incarnation_id=incarnation_id
+                )
+            )
+        )
+        self._reader = asyncio.create_task(self._read())
+        return (await self.next(0)).hello
+
+    async def send(self, *commands: messages.ExecuteCommand) -> None:
+        async with self._writing:  # the library takes one write at a time
+            await self._call.write(messages.ExecuteRequest(commands=commands))
+
+    async def start(self, handle: int, interface: str, inputs: Mapping[str, Any], **options: Any) -> None:
+        await self.send(start_command(handle, interface, inputs, **options))
+
+    async def parameters(
+        self, handle: int, interface: str, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        """Starts an interface that takes JSON parameters."""
+        await self.start(handle, interface, {"parameters": Json(dict(options or {}))}, **more)
+
+    async def ack(self, handle: int, next_ordinal: int) -> None:
+        await self.send(messages.ExecuteCommand(handle=handle, yield_ack=messages.YieldAck(next_ordinal=next_ordinal)))
+
+    async def cancel(self, handle: int, reason: str = "changed my mind") -> None:
+        await self.send(messages.ExecuteCommand(handle=handle, cancel=messages.CancelActivation(reason=reason)))
+
+    async def next(self, handle: int, *, timeout_s: float = 10.0) -> Result:
+        """The next result of a handle."""
+        async with asyncio.timeout(timeout_s):
+            return await self._queues[handle].get()
+
+    async def expect(self, handle: int, kind: str) -> Any:
+        """The next result, which must be of this kind."""
+        result = await self.next(handle)
+        assert result.WhichOneof("result") == kind, result
+        return getattr(result, kind)
+
+    async def finish(self, handle: int) -> list[Result]:
+        """All results of a handle up to the last."""
+        found: list[Result] = []
+        while not found or found[-1].WhichOneof("result") not in LAST_RESULTS:
+            found.append(await self.next(handle))
+        return found
+
+    async def error(self, handle: int) -> tuple[ErrorInfo, bool]:
+        """The failure that ends a handle, and whether it may be tried elsewhere."""
+        last = (await self.finish(handle))[-1]
+        assert last.WhichOneof("result") == "failed", last
+        return status_from_proto(last.failed.status), last.failed.is_retryable
+
+    def pending(self, handle: int) -> int:
+        """Results of a handle that have come and were not taken."""
+        return self._queues[handle].qsize()
+
+    async def code(self) -> grpc.StatusCode:
+        """Status of the stream, when it has ended."""
+        code: grpc.StatusCode = await self._call.code()
+        return code
+
+    async def half_close(self) -> None:
+        await self._call.done_writing()
+
+    def drop(self) -> None:
+        """Ends the stream without a word."""
+        self._call.cancel()
+
+    @property
+    def call(self) -> Any:
+        return self._call
+
+    async def _read(self) -> None:
+        # InvalidStateError: an acknowledgement that `close` overtook.
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError, asyncio.InvalidStateError):
+            while (frame := await self._call.read()) is not grpc.aio.EOF:
+                self.message_count += 1
+                for result in frame.results:
+                    self._queues[result.handle].put_nowait(result)
+                if self.acks:
+                    await self._ack_all(frame.results)
+
+    async def _ack_all(self, results: Any) -> None:
+        newest = {r.handle: getattr(r, "yield").ordinal + 1 for r in results if r.WhichOneof("result") == "yield"}
+        for handle, ordinal in newest.items():
+            await self.ack(handle, ordinal)
+
+    async def close(self) -> None:
+        self._call.cancel()
+        if self._reader is not None:
+            await self._reader
+
+
+@contextlib.asynccontextmanager
+async def dial(endpoint: str, incarnation_id: str, **options: Any) -> AsyncIterator[Driver]:
+    """A stream that has exchanged hellos."""
+    async with internal_channel(endpoint) as channel:
+        driver = Driver(channel, **options)
+        try:
+            await driver.hello(incarnation_id)
+            yield driver
+        finally:
+            await driver.close()
+
+
+def start_command(
+    handle: int,
+    interface: str,
+    inputs: Mapping[str, Value | value_pb2.Value],
+    *,
+    call_id: str = "",
+    yield_window: int = 64,
+    byte_credit: int = 1 << 20,
+    **fields: Any,
+) -> messages.ExecuteCommand:
+    """A start whose node is named like the interface; the call is named after the handle."""
+    start = messages.StartActivation(yield_window=yield_window, byte_credit=byte_credit, **fields)
+    start.activation.call_id = call_id or f"call-{handle}"
+    start.activation.activation_id = handle
+    start.activation.node = interface.replace(".", "_")
+    start.activation.interface = interface
+    start.activation.attempt = 1
+    facet = start.facets.add(input_group="main")
+    for name, value in inputs.items():
+        message = value if isinstance(value, value_pb2.Value) else value_to_proto(value)
+        facet.fields[name].values.add(value=message)
+    return messages.ExecuteCommand(handle=handle, start=start)
+
+
+def kinds(results: list[Result]) -> list[str]:
+    """The kinds of results, in order."""
+    return [str(result.WhichOneof("result")) for result in results]
+
+
+def values(results: list[Result], field: str) -> list[Value]:
+    """The values of one output field in the yields among the results."""
+    outputs = [getattr(r, "yield") for r in results if r.WhichOneof("result") == "yield"]
+    assert [output.ordinal for output in outputs] == list(range(len(outputs)))
+    return [value_from_proto(output.fields[field]) for output in outputs]
