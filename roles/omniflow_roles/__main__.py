@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import uvloop
 
+from omniflow import discovery
+from omniflow.flow_loading import load_flow
 from omniflow.process import PARENT_PID, RUNTIME_DIR, die_with_parent
 from omniflow_core.errors import OmniFlowError
-from omniflow_roles.harness import discovery
 from omniflow_roles.harness.role_server import serve
 from omniflow_roles.harness.settings import RoleSettings
 
@@ -59,7 +60,8 @@ def _list() -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     names = [name for names in options.interfaces for name in names.split(",") if name]
-    interfaces = [discovery.load(name)() for name in names]
+    flows = [load_flow(reference) for reference in options.flow]
+    interfaces = [discovery.load(name, flows)() for name in names]
     settings = RoleSettings(
         role=options.role,
         replica_id=options.replica_id or f"{options.role}-{os.getpid()}",
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--role", required=True, help="role that graphs name, such as llm")
     add("--replica-id", default="", help="unique in the role and kept across restarts (default: role and process id)")
     add("--interfaces", required=True, action="append", help="registered names, separated by commas; repeatable")
+    add("--flow", default=[], action="append", metavar="FILE.py", help="flow file that defines interfaces; repeatable")
     add("--registry", default="", metavar="TARGET", help="control plane to register with (default: serve unregistered)")
     add(
         "--listen",

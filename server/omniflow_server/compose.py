@@ -22,14 +22,18 @@ import grpc.aio
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+
+from omniflow.discovery import load as load_interface
+from omniflow.discovery import registered as registered_interfaces
+from omniflow.flow import Flow
+from omniflow.flow_loading import load_flow
 from omniflow.graph.v1 import graph_service_pb2
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
-from omniflow.process import listen_umask, runtime_dir
+from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop
 from omniflow.role.v1 import role_registry_service_pb2_grpc, value_service_pb2_grpc
 from omniflow.threads import ThreadPool
 from omniflow.workflow.v1 import workflow_service_pb2, workflow_service_pb2_grpc
 from omniflow_core.errors import OmniFlowError, Reason
-
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.catalog import Catalog, CatalogEntry
 from omniflow_server.control.dispatch import ReplicaDispatcher
@@ -39,8 +43,6 @@ from omniflow_server.control.registry import Registry
 from omniflow_server.control.resume_tokens import ResumeTokens
 from omniflow_server.control.settings import ControlSettings
 from omniflow_server.control.tasks import BackgroundTasks
-from omniflow_server.interfaces import load_interface, registered_interfaces
-from omniflow_server.launch.flows import load_flow
 from omniflow_server.rpc.graph_service import GraphServicer
 from omniflow_server.rpc.health import Health
 from omniflow_server.rpc.role_registry_service import RoleRegistryServicer
@@ -89,12 +91,14 @@ class ControlPlane:
     health: Health
     store: ValueStore
     inline: InlineExecutor
+    flows: tuple[Flow, ...]
+    """Flows of the operator; their files may define interfaces."""
 
     async def install(self, entry: CatalogEntry) -> None:
         """Makes a graph callable; its inline interfaces are set up first."""
         for node in entry.message.nodes:
             if node.is_inline:
-                await self.inline.host(node.interface, load_interface(node.interface))
+                await self.inline.host(node.interface, load_interface(node.interface, self.flows))
         self.catalog.install(entry)
         await self.health.refresh()
 
@@ -113,15 +117,17 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
     async with contextlib.AsyncExitStack() as stack:
         fetcher = await stack.enter_async_context(ValueFetcher(local=store))
         tasks = await stack.enter_async_context(BackgroundTasks())
-        plane = _compose(settings, internal_target, identity, store, fetcher, threads, tasks)
+        flows = tuple(map(load_flow, settings.flows))
+        plane = _compose(settings, flows, internal_target, identity, store, fetcher, threads, tasks)
         public, internal = _public_server(plane), _internal_server(plane)
         plane.target = _bind(public, settings.listen)
         _bind(internal, internal_target)
-        for server in (internal, public):
+        # Roles keep streams open for as long as we live; there is nothing to wait for once the calls have ended.
+        for server, grace_s in ((internal, 0.0), (public, STOP_GRACE_S)):
             await server.start()
-            stack.push_async_callback(server.stop, STOP_GRACE_S)
-        for reference in settings.flows:
-            await plane.install(plane.catalog.compile(load_flow(reference).graph.spec()))
+            stack.push_async_callback(server.stop, grace_s)
+        for flow in plane.flows:
+            await plane.install(plane.catalog.compile(flow.graph.spec()))
         await plane.health.refresh()
         tasks.create_task(_expire_leases(plane.registry))
         stack.push_async_callback(plane.inline.close)
@@ -130,6 +136,7 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
 
 def _compose(
     settings: ControlSettings,
+    flows: tuple[Flow, ...],
     internal_target: str,
     identity: ControlIdentity,
     store: ValueStore,
@@ -137,7 +144,8 @@ def _compose(
     threads: ThreadPool,
     tasks: BackgroundTasks,
 ) -> ControlPlane:
-    catalog = Catalog(settings.interfaces or registered_interfaces())
+    own = {name for flow in flows for name in flow.graph.interfaces}
+    catalog = Catalog({*(settings.interfaces or registered_interfaces()), *own})
     registry = Registry(lease_ttl_s=settings.lease_ttl_s)
     inline = InlineExecutor(
         tasks=tasks,
@@ -177,6 +185,7 @@ def _compose(
         health=health,
         store=store,
         inline=inline,
+        flows=flows,
     )
 
 
@@ -230,6 +239,11 @@ async def serve(settings: ControlSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    with forbid_forks(), sole_loop():
+        await _serve_until(stopping, settings)
+
+
+async def _serve_until(stopping: asyncio.Event, settings: ControlSettings) -> None:
     async with control_plane(settings) as plane:
         log.info("serving clients on %s and roles on %s", plane.target, plane.internal_target)
         gc.collect()

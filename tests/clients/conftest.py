@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import omniflow
 import pytest
 
+import omniflow
 from tests.clients.fake_server import FakeServer, echo, endless
 
 

@@ -20,6 +20,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
 from omniflow.codec.common import payload_of, split_value, value_from_proto, value_to_proto, value_with_payload
 from omniflow.codec.error import status_to_proto, status_to_trailers
 from omniflow.common.v1 import tensor_pb2, value_pb2
@@ -194,7 +195,7 @@ class FakeServer:
     async def until(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
         """Returns when the condition holds; for what the server learns some time after the client has done it."""
         async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 # it may be about anything, such as a counter
+            while not condition():  # it may be about anything, such as a counter
                 await asyncio.sleep(0.005)
 
     # What the servicers share.

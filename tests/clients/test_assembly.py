@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from omniflow import Event, Finished, OmniFlowError, Output, OutputPiece, Reason
 from omniflow.assembly import MAX_VALUE_BYTES, EventAssembler
 from omniflow.codec.common import crc32c
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2
-
 from tests.clients.fake_server import GraphEvent, chunked_output, failed, finished, output
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import omniflow
 import pytest
 from grpc_health.v1 import health_pb2
+
+import omniflow
 from omniflow import CallState, Code, Graph, Health, OmniFlowError, Reason, ValueType
 from omniflow.workflow.v1 import graph_spec_pb2
-
 from tests.clients.fake_server import FakeServer
 
 

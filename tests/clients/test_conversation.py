@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import grpc
-import omniflow
 import pytest
+
+import omniflow
 from omniflow import Accepted, Audio, Event, Finished, Json, OmniFlowError, Output, Reason, ToolCall
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow_core.errors import ErrorInfo
-
 from tests.clients.fake_server import FakeCall, FakeServer, Fault, GraphEvent, finished, output
 from tests.clients.tcp_proxy import TcpProxy
 

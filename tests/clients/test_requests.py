@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
-import omniflow
 import pytest
+
+import omniflow
 from omniflow import Action, Audio, ElementType, Json, Tensor
 from omniflow.requests import CHUNK_BYTES, INLINE_LIMIT_BYTES, as_value, prepare_call
 

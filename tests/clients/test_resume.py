@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
-import omniflow
 import pytest
+
+import omniflow
 from omniflow import Checkpoint, Event, Finished, OmniFlowError, Output, OutputPiece, Reason
 from omniflow.calls import is_resumable
 from omniflow_core.errors import ErrorInfo
-
 from tests.clients.fake_server import FakeCall, FakeServer, Fault, GraphEvent, chunked_output, echo, finished, output
 from tests.clients.tcp_proxy import TcpProxy
 
@@ -78,9 +78,9 @@ async def test_events_that_come_again_are_dropped(server: FakeServer, client: om
 async def test_lost_event_is_an_error_after_the_events_before_it(server: FakeServer, client: omniflow.Client) -> None:
     server.faults.append(Fault(after=4, loses=1))
     stream, seen = client.stream("echo", text="hello"), []
-    with pytest.raises(OmniFlowError) as caught:  # noqa: PT012 # what came before the error counts
+    with pytest.raises(OmniFlowError) as caught:  # what came before the error counts
         async for event in stream:
-            seen.append(event.sequence)  # noqa: PERF401
+            seen.append(event.sequence)
     assert seen == [1, 2, 3, 4]
     assert (caught.value.reason, caught.value.is_stated) == (Reason.PROTOCOL_VIOLATION, False)
     assert caught.value.info.metadata == {"expected": "5", "received": "6"}

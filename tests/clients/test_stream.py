@@ -6,8 +6,9 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 
-import omniflow
 import pytest
+
+import omniflow
 from omniflow import (
     Accepted,
     Audio,
@@ -32,7 +33,6 @@ from omniflow import (
 )
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow_core.errors import Violation
-
 from tests.clients.fake_server import (
     FakeCall,
     FakeServer,
@@ -101,9 +101,9 @@ async def test_stream_of_a_failed_call_raises_after_its_events(server: FakeServe
     server.script("broken", script)
     stream = client.stream("broken")
     seen = []
-    with pytest.raises(OmniFlowError) as caught:  # noqa: PT012 # what came before the error counts
+    with pytest.raises(OmniFlowError) as caught:  # what came before the error counts
         async for event in stream:
-            seen.append(event)  # noqa: PERF401
+            seen.append(event)
     assert [type(event) for event in seen] == [Accepted, Started, Output]
     assert (caught.value.reason, caught.value.code) == (Reason.INVALID_MEDIA, Code.INVALID_ARGUMENT)
     assert caught.value.violations[0].field == "inputs[audio]"
@@ -386,7 +386,7 @@ async def test_leaving_the_block_cancels_before_it_returns(server: FakeServer, c
 
 
 async def test_exception_in_the_block_cancels(server: FakeServer, client: omniflow.Client) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 # raised inside the loop
+    with pytest.raises(ZeroDivisionError):  # raised inside the loop
         async with client.stream("endless") as events:
             async for _ in events:
                 raise ZeroDivisionError

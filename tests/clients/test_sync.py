@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import omniflow
 import omniflow.sync
-import pytest
 from omniflow import Finished, Health, OmniFlowError, Output, Reason
-
 from tests.clients.fake_server import FakeServer
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ def test_sync_client_has_the_methods_of_the_asynchronous_one(server_process: Ser
         client.wait_ready(1)
         assert {"run", "stream", "converse", "apply"} <= set(dir(client))
         with pytest.raises(AttributeError):
-            client.nothing  # noqa: B018
+            client.nothing
     assert server_process.stop() == (0, 0)
 
 

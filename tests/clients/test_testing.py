@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+
 from omniflow import Context, Field, Inputs, Interface, OmniFlowError, Outputs, Reason, ValueType, groups
 from omniflow.testing import run_interface
 
@@ -12,7 +13,7 @@ from omniflow.testing import run_interface
 class Upper(Interface):
     name = "test.upper"
     inputs = groups(text=Field(ValueType.TEXT), suffix=Field(ValueType.TEXT, is_optional=True))
-    outputs = {"text": Field(ValueType.TEXT)}  # noqa: RUF012 # declared by the base
+    outputs = {"text": Field(ValueType.TEXT)}  # declared by the base
 
     def setup(self) -> None:
         self.prefix = ">"
@@ -25,7 +26,7 @@ class Upper(Interface):
 class Letters(Interface):
     name = "test.letters"
     inputs = groups(("typed", {"text": Field(ValueType.TEXT)}), ("spoken", {"text": Field(ValueType.TEXT)}))
-    outputs = {"letter": Field(ValueType.TEXT)}  # noqa: RUF012
+    outputs = {"letter": Field(ValueType.TEXT)}
 
     async def run(self, inputs: Inputs, context: Context) -> AsyncIterator[Outputs]:
         context.progress(1, 2, inputs.group)
@@ -37,7 +38,7 @@ class Letters(Interface):
 class Wrong(Interface):
     name = "test.wrong"
     inputs = groups()
-    outputs = {"text": Field(ValueType.TEXT)}  # noqa: RUF012
+    outputs = {"text": Field(ValueType.TEXT)}
 
     async def run(self, inputs: Inputs, context: Context) -> Outputs:
         return {"other": "x"}

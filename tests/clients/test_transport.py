@@ -6,11 +6,11 @@ import asyncio
 import random
 import threading
 
-import omniflow
 import pytest
+
+import omniflow
 from omniflow import OmniFlowError
 from omniflow.transport import Background, Backoff, claim_loop, release_loop
-
 from tests.clients.fake_server import FakeServer
 
 

@@ -8,13 +8,14 @@ from google.protobuf import json_format, symbol_database
 from google.protobuf.message import Message
 
 # Imported for what they register: the fixtures name their types by text.
-from google.rpc import error_details_pb2  # noqa: F401
-from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2  # noqa: F401
-from omniflow.kv.v1 import kv_directory_service_pb2, kv_layout_pb2, transfer_service_pb2  # noqa: F401
-from omniflow.memory.v1 import memory_session_service_pb2  # noqa: F401
-from omniflow.role.v1 import role_execution_service_pb2  # noqa: F401
-from omniflow.session.v1 import session_pb2  # noqa: F401
-from omniflow.workflow.v1 import graph_spec_pb2  # noqa: F401
+from google.rpc import error_details_pb2
+
+from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
+from omniflow.kv.v1 import kv_directory_service_pb2, kv_layout_pb2, transfer_service_pb2
+from omniflow.memory.v1 import memory_session_service_pb2
+from omniflow.role.v1 import role_execution_service_pb2
+from omniflow.session.v1 import session_pb2
+from omniflow.workflow.v1 import graph_spec_pb2
 
 DATA = Path(__file__).parent / "data"
 TYPES: dict[str, str] = json.loads((DATA / "index.json").read_text(encoding="utf-8"))

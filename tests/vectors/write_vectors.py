@@ -425,7 +425,7 @@ def memory_results() -> Message:
         manager_id="node-a",
         node_id="node-a",
         epoch=7,
-        session_token="st",  # noqa: S106 - a fixture
+        session_token="st",
         heartbeat_interval=duration_pb2.Duration(seconds=1),
         detach_kill=duration_pb2.Duration(seconds=30),
         broker_path="/run/omniflow/broker.sock",

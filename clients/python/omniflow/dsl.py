@@ -197,6 +197,11 @@ class Graph:
         self._nodes[name] = Node(self, name, interface)
         return self._nodes[name]
 
+    @property
+    def interfaces(self) -> dict[str, type[Interface]]:
+        """The interfaces of the nodes, by registered name."""
+        return {node.interface.name: node.interface for node in self._nodes.values()}
+
     def spec(self) -> graph_spec_pb2.GraphSpec:
         """The definition as a message; a copy."""
         copy = graph_spec_pb2.GraphSpec()

@@ -10,7 +10,8 @@
 
 `run` may be a coroutine function, a plain function, an async generator function or a generator function; a generator
 makes the interface streaming, one yield per output. Plain functions and generators run in a thread, so they may block
-or compute: heartbeats and other activations go on. A declared output that a yield leaves out is *skipped*.
+or compute: heartbeats and other activations go on. A declared output that a yield leaves out is *skipped*. A buffer that
+was yielded must not change afterwards: large ones are kept as they are for whoever fetches them.
 
 An instance lives as long as its process and serves many activations; `setup` is the place to load a model.
 Interfaces are found by entry points of the group `omniflow.interfaces`; graphs name them, never code paths.

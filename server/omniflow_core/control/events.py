@@ -38,13 +38,18 @@ class ActivationAccepted:
 
 @dataclass(frozen=True, slots=True)
 class ActivationYielded:
-    """One output of an activation. `fields` holds the fields that are not skipped."""
+    """One output of an activation. `fields` holds the fields that are not skipped.
+
+    `size_bytes` is what it takes here, `stored_bytes` what its producer keeps of it elsewhere; the producer's credit counts
+    both.
+    """
 
     activation_id: int
     ordinal: int
     fields: Mapping[str, Value]
     size_bytes: int = 0
     attempt: int = 1
+    stored_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

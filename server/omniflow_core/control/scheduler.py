@@ -77,7 +77,7 @@ class _Activation:
         node: NodePlan,
         origin_path: tuple[int, ...],
         order_nodes: dict[int, OrderNode],
-        window: int,
+        window: YieldWindow,
         caused_by: _Activation | None,
         caused_ordinal: int,
     ) -> None:
@@ -85,7 +85,7 @@ class _Activation:
         self.node = node
         self.origin_path = origin_path
         self.order_nodes = order_nodes
-        self.window = YieldWindow(window)
+        self.window = window
         self.caused_by = caused_by
         self.caused_ordinal = caused_ordinal
         self.is_accepted = False
@@ -99,18 +99,26 @@ class CallScheduler:
         plan: GraphPlan,
         *,
         yield_window: int = 64,
+        byte_credit: int = 1024 * 1024,
         hold_limit_bytes: int = 64 * 1024 * 1024,
         max_activations: int = 1_000_000,
     ) -> None:
         self._plan = plan
         self._yield_window = yield_window
+        self._byte_credit = byte_credit
         self._hold_limit_bytes = hold_limit_bytes
         self._max_activations = max_activations
         self.phase = CallPhase.QUEUED
         self.open_inputs: frozenset[str] = frozenset()
         self._trees = tuple(OrderTree() for _ in plan.ordered_outputs)
         self._source = _Activation(
-            0, plan.source, (), {i: self._trees[i].root for i in plan.source.reaches}, yield_window, None, 0
+            0,
+            plan.source,
+            (),
+            {i: self._trees[i].root for i in plan.source.reaches},
+            YieldWindow(yield_window, byte_credit),
+            None,
+            0,
         )
         self._is_source_open = True
         self._active: dict[int, _Activation] = {}
@@ -186,7 +194,7 @@ class CallScheduler:
         commands: list[Command] = []
         if not activation.is_accepted:
             self._accept(activation, commands)
-        self._yield_from(activation, event.fields, event.size_bytes, commands)
+        self._yield_from(activation, event.fields, event.size_bytes, commands, stored_bytes=event.stored_bytes)
         return self._settle(commands)
 
     def _on_yield_out_of_order(self, activation: _Activation, ordinal: int) -> list[Command]:
@@ -240,7 +248,13 @@ class CallScheduler:
     # --- what a yield does ------------------------------------------------------------------------------------------
 
     def _yield_from(
-        self, producer: _Activation, fields: Mapping[str, Value], size_bytes: int, commands: list[Command]
+        self,
+        producer: _Activation,
+        fields: Mapping[str, Value],
+        size_bytes: int,
+        commands: list[Command],
+        *,
+        stored_bytes: int = 0,
     ) -> None:
         """Hands one yield to every output and input group that it feeds."""
         ordinal = producer.window.next_ordinal
@@ -259,10 +273,10 @@ class CallScheduler:
                         return
         started: list[StartActivation] = []
         for delivery in producer.node.deliveries:
-            start = self._deliver(delivery, producer, ordinal, path, fields, commands)
-            if self.phase is not CallPhase.RUNNING:
-                for unsent in started:
-                    del self._active[unsent.activation_id]
+            start = self._deliver(delivery, producer, ordinal, path, fields)
+            if isinstance(start, ErrorInfo):
+                self._take_back(started)
+                self._fail(start, commands)
                 return
             if start is not None:
                 started.append(start)
@@ -270,7 +284,7 @@ class CallScheduler:
             self._trees[order].complete_yield(node, ordinal, released)
         commands.extend(released)
         commands.extend(started)
-        ack = producer.window.register(len(started))
+        ack = producer.window.register(len(started), size_bytes + stored_bytes)
         if ack is not None and producer is not self._source:
             commands.append(AckYields(producer.activation_id, ack))
 
@@ -281,9 +295,8 @@ class CallScheduler:
         ordinal: int,
         path: tuple[int, ...],
         fields: Mapping[str, Value],
-        commands: list[Command],
-    ) -> StartActivation | None:
-        """Starts the group's activation; None for a skipped delivery. May end the call."""
+    ) -> StartActivation | ErrorInfo | None:
+        """The start of the group's activation, None for a skipped delivery, or the error that ends the call."""
         present = {target: (fields[source],) for source, target in delivery.fields if source in fields}
         if not present:
             return None
@@ -291,17 +304,16 @@ class CallScheduler:
         spec = delivery.node.spec
         assert spec is not None, "only the source has no spec"
         if missing:
-            if spec.on_impossible is OnImpossible.FAIL:
-                self._fail(_impossible(delivery, missing), commands)
-            return None
-        if not self._count_iteration(delivery.node, commands):
-            return None
+            return _impossible(delivery, missing) if spec.on_impossible is OnImpossible.FAIL else None
+        error = self._count_iteration(delivery.node)
+        if error is not None:
+            return error
         activation = _Activation(
             self._next_id,
             delivery.node,
             path,
             {i: self._trees[i].add_child(producer.order_nodes[i], ordinal) for i in delivery.node.reaches},
-            spec.yield_window or self._yield_window,
+            YieldWindow(spec.yield_window or self._yield_window, self._byte_credit),
             producer,
             ordinal,
         )
@@ -309,18 +321,22 @@ class CallScheduler:
         self._active[activation.activation_id] = activation
         return StartActivation(activation.activation_id, delivery.node, delivery.group, present, path)
 
-    def _count_iteration(self, node: NodePlan, commands: list[Command]) -> bool:
-        """False when the call has ended because a loop ran too often or too much was started."""
+    def _take_back(self, started: list[StartActivation]) -> None:
+        """Activations whose start has not been commanded and never will be: the call ends in the same step."""
+        for unsent in started:
+            del self._active[unsent.activation_id]
+        self._next_id -= len(started)
+
+    def _count_iteration(self, node: NodePlan) -> ErrorInfo | None:
+        """The error when a loop has run too often or too much was started."""
         if self._next_id > self._max_activations:
-            self._fail(_too_many(f"The call started more than {self._max_activations} activations."), commands)
-            return False
+            return _too_many(f"The call started more than {self._max_activations} activations.", node)
         if not node.loop_bound:
-            return True
+            return None
         count = self._iterations[node.name] = self._iterations.get(node.name, 0) + 1
         if count <= node.loop_bound:
-            return True
-        self._fail(_too_many(f"Node {node.name!r} ran more than loop_bound = {node.loop_bound} times."), commands)
-        return False
+            return None
+        return _too_many(f"Node {node.name!r} ran more than loop_bound = {node.loop_bound} times.", node)
 
     def _accept(self, activation: _Activation, commands: list[Command]) -> None:
         activation.is_accepted = True
@@ -329,7 +345,7 @@ class CallScheduler:
         if producer is None:
             return
         ack = producer.window.accept(activation.caused_ordinal)
-        if ack is not None and producer.activation_id in self._active:
+        if ack is not None and producer.activation_id in self._active and self.phase is CallPhase.RUNNING:
             commands.append(AckYields(producer.activation_id, ack))
 
     def _end_activation(self, activation: _Activation, commands: list[Command]) -> None:
@@ -404,5 +420,5 @@ def _hold_full(output: str, limit_bytes: int) -> ErrorInfo:
     )
 
 
-def _too_many(message: str) -> ErrorInfo:
-    return ErrorInfo(reason=Reason.LOOP_BOUND_EXCEEDED, message=message)
+def _too_many(message: str, node: NodePlan) -> ErrorInfo:
+    return ErrorInfo(reason=Reason.LOOP_BOUND_EXCEEDED, message=message, metadata={"node": node.name})

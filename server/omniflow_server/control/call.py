@@ -8,10 +8,11 @@ the log has the order that the scheduler gave.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import Protocol
 
 from omniflow.codec.common import payload_of
@@ -23,17 +24,17 @@ from omniflow_core.control.commands import (
     AckYields,
     CallUsage,
     CancelActivations,
+    Command,
     Emit,
     FailCall,
     FinishCall,
     ReleaseCall,
     StartActivation,
 )
-from omniflow_core.control.events import CancelRequested, Event
+from omniflow_core.control.events import ActivationFailed, CancelRequested, Event
 from omniflow_core.control.scheduler import CallPhase, CallScheduler
-from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
+from omniflow_core.errors import Code, ErrorInfo, OmniFlowError, Reason
 from omniflow_core.graph.plan import GraphPlan
-
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.event_log import EventLog, LogReader
 from omniflow_server.control.frames import ValueFrames, fragment
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
 """Size of the pieces of a large output: big enough to be cheap, small enough not to hold up other streams."""
+
+EVENT_LIMIT_BYTES = 4 * 1024 * 1024 - 64 * 1024
+"""Largest single event: what a client takes in one message by default, less some room."""
 
 _FINISH_REASONS = {
     "stop": graph_event_pb2.FINISH_REASON_STOP,
@@ -67,7 +71,7 @@ class Dispatcher(Protocol):
 
     def release(self, call: Call) -> None: ...
 
-    def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncIterator[bytes]: ...
+    def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncGenerator[bytes, None]: ...
 
 
 class Call:
@@ -84,7 +88,7 @@ class Call:
         log_limit_bytes: int,
         sampling: Sampling,
         dispatcher: Dispatcher,
-        spawn: Callable[[Coroutine[None, None, None]], object],
+        spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         on_terminal: Callable[[Call], None],
     ) -> None:
         self.call_id = call_id
@@ -101,6 +105,8 @@ class Call:
         """Highest ordinal of PushInput taken in."""
         self.replicas: dict[str, object] = {}
         """The replica of each node, fixed by the first delivery."""
+        self.used_replicas: set[object] = set()
+        """Every replica that was given work of the call."""
         self.running: dict[int, ActivationHost] = {}
         """Where each activation runs that has been sent somewhere."""
         self.timeouts: dict[int, asyncio.TimerHandle] = {}
@@ -108,17 +114,45 @@ class Call:
         self._spawn = spawn
         self._on_terminal = on_terminal
         self._frames: dict[tuple[str, str], ValueFrames] = {}
-        self._waiting: deque[Emit | FinishCall | FailCall | graph_event_pb2.GraphEvent] = deque()
-        self._is_pumping = False
+        self._events: deque[Event] = deque()
+        self._is_handling = False
+        self._waiting: deque[Emit | FinishCall | graph_event_pb2.GraphEvent] = deque()
+        self._pump_task: asyncio.Task[None] | None = None
+        self._wants_release = False
         self._held_acks: dict[int, int] = {}
         self._next_transfer_id = 1
 
     # --- events in -----------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> None:
-        """Gives an event to the scheduler and performs what it commands."""
-        for command in self.scheduler.handle(event):
-            _PERFORM[type(command)](self, command)
+        """Gives an event to the scheduler and performs what it commands, in order. Never raises for what a value holds.
+
+        Events that a command brings about at once (an inline activation that ends when it is cancelled) come after it.
+        """
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._events:
+                for command in self.scheduler.handle(self._events.popleft()):
+                    try:
+                        _PERFORM[type(command)](self, command)
+                    except Exception as error:
+                        self.fail_command(command, error)
+        finally:
+            self._is_handling = False
+
+    def fail_command(self, command: Command, error: Exception) -> None:
+        """A command that cannot be performed fails its activation or call; those after it are performed all the same."""
+        info = _unperformed(command, error)
+        if info.reason is Reason.INTERNAL:
+            log.error("call %s cannot perform %s", self.call_id, type(command).__name__, exc_info=error)
+        if isinstance(command, StartActivation):
+            self.activation_ended(command.activation_id)
+            self.handle(ActivationFailed(command.activation_id, info, command.attempt))
+        else:
+            self.handle(CancelRequested(info))
 
     def cancel(self, reason: Reason, message: str) -> bool:
         """Ends the call; False when it had ended before."""
@@ -126,10 +160,21 @@ class Call:
 
     def cancel_with(self, error: ErrorInfo) -> bool:
         """Ends the call with an error of its own; False when it had ended before."""
-        if self.scheduler.phase is CallPhase.ENDED:
+        if self.scheduler.phase is not CallPhase.ENDED:
+            self.handle(CancelRequested(error))
+            return True
+        finish = next((item for item in self._waiting if isinstance(item, FinishCall)), None)
+        if finish is None:
             return False
-        self.handle(CancelRequested(error))
+        self._fail(FailCall(error, finish.usage))  # the work is done, but its caller does not take the rest of it
         return True
+
+    def forget_inputs(self) -> None:
+        """Lets go of the inputs: their bytes must not outlive their use, and a message is freed only as a whole."""
+        kept = graph_service_pb2.CallSpec()
+        self.spec.ClearField("inputs")
+        kept.CopyFrom(self.spec)
+        self.spec = kept
 
     def activation_ended(self, activation_id: int) -> None:
         """Forgets where an activation ran; its host calls this before it reports the end."""
@@ -148,6 +193,11 @@ class Call:
     def has_ended(self) -> bool:
         """The terminal event is in the log."""
         return self.log.is_closed
+
+    @property
+    def takes_input(self) -> bool:
+        """The call is queued or runs. Before its terminal event what it has given may still be on its way to the log."""
+        return self.scheduler.phase is not CallPhase.ENDED
 
     @property
     def state(self) -> graph_service_pb2.CallState:
@@ -189,25 +239,54 @@ class Call:
 
     def _release(self, command: ReleaseCall) -> None:
         self._held_acks.clear()
-        if not self._is_pumping:  # a large output may still be read from the replica that keeps it
+        self._wants_release = True
+        self._release_when_read()
+
+    def _release_when_read(self) -> None:
+        """A large output may still be read from the replica that keeps it."""
+        if self._wants_release and self._pump_task is None:
+            self._wants_release = False
             self._dispatcher.release(self)
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
     def append_event(self, event: graph_event_pb2.GraphEvent) -> None:
-        """Logs an event that is not a value, in turn."""
-        if self._is_pumping:
+        """Logs an event that is not a value, in turn. Nothing once the call has ended."""
+        if not self.takes_input:
+            return
+        if self._pump_task is not None:
             self._waiting.append(event)
-        elif not self.log.is_closed:
+        else:
             self._append_message(event)
 
     def _emit(self, command: Emit) -> None:
         value = command.value
         assert isinstance(value, CarriedValue)
-        if self._is_pumping or _large_payload(value.message) is not None:
-            self._log_in_turn(command)
-        else:
+        if self._pump_task is None and not value.is_larger_than(CHUNK_BYTES):
             self._append_value(command, value.message)
+            return
+        self._waiting.append(command)
+        if self._pump_task is None:
+            self._pump_task = self._spawn(self._pump())
+
+    def _finish(self, command: FinishCall) -> None:
+        if self._pump_task is None:
+            self._append_finished(command)
+        else:
+            self._waiting.append(command)
+
+    def _fail(self, command: FailCall) -> None:
+        """The failure goes out at once: what the caller has not been given yet is dropped with it."""
+        self.error = command.error
+        self._waiting.clear()
+        pump, self._pump_task = self._pump_task, None
+        if pump is not None and pump is not asyncio.current_task():
+            pump.cancel()  # it may wait for a reader that never comes
+        event = graph_event_pb2.GraphEvent()
+        event.failed.status.CopyFrom(status_to_proto(command.error))
+        event.failed.usage.CopyFrom(_usage_message(command.usage))
+        self._append_message(event)
+        self._release_when_read()
 
     def _append_value(self, command: Emit, message: value_pb2.Value) -> None:
         key = (command.node, command.output)
@@ -215,7 +294,10 @@ class Call:
         if frames is None:
             frames = ValueFrames(node=command.node, field=command.output, call_key=self.spec.call_key)
             self._frames[key] = frames
-        self.log.append(frames.fragment(self.log.last + 1, command.origin_path, message))
+        fragment = frames.fragment(self.log.last + 1, command.origin_path, message)
+        if len(fragment) > EVENT_LIMIT_BYTES:
+            raise _too_large(command, len(fragment))
+        self.log.append(fragment)
 
     def _append_message(self, event: graph_event_pb2.GraphEvent) -> None:
         event.sequence = self.log.last + 1
@@ -225,89 +307,81 @@ class Call:
         if is_terminal:
             self._on_terminal(self)
 
-    def _log_in_turn(self, item: Emit | FinishCall | FailCall) -> None:
-        if isinstance(item, FailCall):
-            self.error = item.error
-            self._waiting.clear()  # what the caller has not been given yet is dropped with the failure
-        if not self._is_pumping and not isinstance(item, Emit):
-            self._append_terminal(item)
-            return
-        self._waiting.append(item)
-        if not self._is_pumping:
-            self._is_pumping = True
-            self._spawn(self._pump())
-
-    def _append_terminal(self, item: FinishCall | FailCall) -> None:
+    def _append_finished(self, command: FinishCall) -> None:
         event = graph_event_pb2.GraphEvent()
-        if isinstance(item, FinishCall):
-            event.finished.reason = _FINISH_REASONS[item.finish_reason]
-            event.finished.usage.CopyFrom(_usage_message(item.usage))
-            self.finished = event.finished
-        else:
-            event.failed.status.CopyFrom(status_to_proto(item.error))
-            event.failed.usage.CopyFrom(_usage_message(item.usage))
+        event.finished.reason = _FINISH_REASONS[command.finish_reason]
+        event.finished.usage.CopyFrom(_usage_message(command.usage))
+        self.finished = event.finished
         self._append_message(event)
 
     async def _pump(self) -> None:
         """Logs what waits, one item after another."""
         try:
             while self._waiting:
-                item = self._waiting.popleft()
+                item = self._waiting[0]
                 if isinstance(item, Emit):
                     await self._emit_in_turn(item)
-                elif isinstance(item, graph_event_pb2.GraphEvent):
-                    self._append_message(item)
+                elif isinstance(item, FinishCall):
+                    self._append_finished(item)
                 else:
-                    self._append_terminal(item)
+                    self._append_message(item)
+                if self._waiting and self._waiting[0] is item:
+                    self._waiting.popleft()
+        except Exception as error:
+            log.error("call %s cannot log its outputs", self.call_id, exc_info=error)
+            self.cancel(
+                Reason.INTERNAL, "The outputs of the call could not be logged; the server's log has the details."
+            )
         finally:
-            self._is_pumping = False
-        if self.scheduler.phase is CallPhase.ENDED and not self.scheduler.active_count:
-            self._dispatcher.release(self)
+            if self._pump_task is asyncio.current_task():
+                self._pump_task = None
+        self._release_when_read()
 
     async def _emit_in_turn(self, command: Emit) -> None:
         value = command.value
         assert isinstance(value, CarriedValue)
-        payload = _large_payload(value.message)
-        if payload is None:
-            self._append_value(command, value.message)
-            return
         try:
-            await self._emit_chunks(command, value.message, payload)
-        except OmniFlowError as error:
-            self.cancel(error.reason, f"Output {command.output!r} could not be read: {error.message}")
+            if value.is_larger_than(CHUNK_BYTES):
+                await self._emit_chunks(command, value)
+            else:
+                self._append_value(command, value.message)
+        except (OmniFlowError, TypeError, ValueError) as error:
+            self.cancel_with(_unperformed(command, error))
 
-    async def _emit_chunks(self, command: Emit, message: value_pb2.Value, payload: tensor_pb2.Payload) -> None:
-        total = payload.remote.size_bytes if payload.HasField("remote") else len(payload.inline)
-        transfer_id = self._next_transfer_id
+    async def _emit_chunks(self, command: Emit, value: CarriedValue) -> None:
+        announced, place = value.split()
+        total = place.size_bytes if isinstance(place, tensor_pb2.RemoteRef) else place.nbytes
+        payload = payload_of(announced)
+        assert payload is not None
+        if not total:
+            self._append_value(command, announced)
+            return
+        payload.chunked.transfer_id = transfer_id = self._next_transfer_id
+        payload.chunked.total_bytes = total
         self._next_transfer_id += 1
-        announced = value_pb2.Value()
-        announced.CopyFrom(message)
-        place = payload_of(announced)
-        assert place is not None
-        place.chunked.transfer_id = transfer_id
-        place.chunked.total_bytes = total
         self._append_value(command, announced)
         offset = 0
-        async for piece in self._pieces(payload):
-            await self.log.wait_drained()
-            if self.error is not None:
-                return  # the call failed meanwhile; its terminal event waits behind this output
-            event = graph_event_pb2.GraphEvent(node=command.node, field=command.output, origin_path=command.origin_path)
-            event.chunk.transfer_id = transfer_id
-            event.chunk.offset_bytes = offset
-            event.chunk.data = piece
-            offset += len(piece)
-            event.chunk.last = offset == total
-            self._append_message(event)
+        async with contextlib.aclosing(self._pieces(place)) as pieces:
+            async for piece in pieces:
+                await self.log.wait_drained()
+                event = graph_event_pb2.GraphEvent(
+                    node=command.node, field=command.output, origin_path=command.origin_path
+                )
+                event.chunk.transfer_id = transfer_id
+                event.chunk.offset_bytes = offset
+                event.chunk.data = piece
+                offset += len(piece)
+                event.chunk.last = offset == total
+                self._append_message(event)
 
-    async def _pieces(self, payload: tensor_pb2.Payload) -> AsyncIterator[bytes]:
-        if payload.HasField("remote"):
-            async for piece in self._dispatcher.stream_payload(payload.remote):
-                yield piece
+    async def _pieces(self, place: tensor_pb2.RemoteRef | memoryview) -> AsyncGenerator[bytes, None]:
+        if isinstance(place, tensor_pb2.RemoteRef):
+            async with contextlib.aclosing(self._dispatcher.stream_payload(place)) as pieces:
+                async for piece in pieces:
+                    yield piece
             return
-        data = memoryview(payload.inline)  # once: each read of the field copies all of it
-        for start in range(0, len(data), CHUNK_BYTES):
-            yield bytes(data[start : start + CHUNK_BYTES])
+        for start in range(0, place.nbytes, CHUNK_BYTES):
+            yield bytes(place[start : start + CHUNK_BYTES])
             await asyncio.sleep(0)  # other calls go on between the pieces
 
     def read(self, after_sequence: int, notify: Callable[[LogReader], None]) -> LogReader:
@@ -321,20 +395,42 @@ _PERFORM: Mapping[type, Callable[..., None]] = {
     AckYields: Call._ack,
     Emit: Call._emit,
     CancelActivations: Call._cancel_activations,
-    FinishCall: Call._log_in_turn,
-    FailCall: Call._log_in_turn,
+    FinishCall: Call._finish,
+    FailCall: Call._fail,
     ReleaseCall: Call._release,
 }
 
 
-def _large_payload(message: value_pb2.Value) -> tensor_pb2.Payload | None:
-    """The payload of a value that is too large for one event, or is kept elsewhere."""
-    payload = payload_of(message)
-    if payload is None:
-        return None
-    if payload.HasField("remote"):
-        return payload
-    return payload if len(payload.inline) > CHUNK_BYTES else None
+def _unperformed(command: Command, error: Exception) -> ErrorInfo:
+    """What the caller is told of a command that raised. Values are made by interfaces, so a bad one is their mistake."""
+    if isinstance(command, StartActivation):
+        subject, metadata = f"The input of node {command.node.name!r}", {"node": command.node.name}
+    elif isinstance(command, Emit):
+        subject = f"The value of node {command.node!r} for output {command.output!r}"
+        metadata = {"node": command.node, "output": command.output}
+    else:
+        subject, metadata = "The call", {}
+    if isinstance(error, OmniFlowError):
+        is_bad_value = error.code is Code.INVALID_ARGUMENT
+        return ErrorInfo(
+            reason=Reason.INVALID_OUTPUT if is_bad_value else error.reason,
+            message=f"{subject} cannot be sent: {error.message}",
+            metadata={**metadata, **error.info.metadata},
+            retry_after_s=error.info.retry_after_s,
+        )
+    if isinstance(error, TypeError | ValueError):
+        return ErrorInfo(reason=Reason.INVALID_OUTPUT, message=f"{subject} cannot be sent.", metadata=metadata)
+    return ErrorInfo(
+        reason=Reason.INTERNAL, message=f"{subject} failed here; the server's log has the details.", metadata=metadata
+    )
+
+
+def _too_large(command: Emit, size_bytes: int) -> OmniFlowError:
+    return OmniFlowError(
+        Reason.MESSAGE_TOO_LARGE,
+        f"one event has {size_bytes} bytes, the limit is {EVENT_LIMIT_BYTES}; give it in parts, or as bytes",
+        metadata={"output": command.output, "size_bytes": str(size_bytes)},
+    )
 
 
 def _usage_message(usage: CallUsage) -> graph_event_pb2.Usage:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from google.protobuf import timestamp_pb2
+
 from omniflow.codec.graph import sampling_from_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
@@ -23,10 +24,9 @@ from omniflow.interface import Sampling
 from omniflow.large_values import ValueStore
 from omniflow_core.control.calls import Admission
 from omniflow_core.control.events import CallAdmitted, InputArrived
-from omniflow_core.control.scheduler import CallPhase, CallScheduler
-from omniflow_core.errors import OmniFlowError, Reason, Violation, invalid_field
+from omniflow_core.control.scheduler import CallScheduler
+from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.plan import GraphPlan
-
 from omniflow_server.control.call import Call, Dispatcher
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.catalog import Catalog
@@ -59,6 +59,8 @@ class _Record:
     detach_timer: asyncio.TimerHandle | None = None
     deadline_timer: asyncio.TimerHandle | None = None
     end_s: float = 0.0
+    kept_bytes: int = 0
+    """Bytes of its log when it ended; they only become fewer."""
 
 
 class CallTable:
@@ -98,6 +100,7 @@ class CallTable:
 
     def accept(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> tuple[Call, bool]:
         """A new call, or the one that the request id stands for (then True). Raises typed errors without a trace."""
+        self._forget_ended()
         digest = hashlib.sha256(graph.encode() + b"\0" + spec.SerializeToString(deterministic=True)).digest()
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
@@ -111,12 +114,12 @@ class CallTable:
         try:
             record = self._make(call_id, tenant, spec, entry.plan, digest)
             self._log_accepted(record.call)
+            record.inputs.start(spec)  # before others are ended for it: it may still be refused
             for superseded in reversed(arrival.superseded):  # the newest first: none of them may run in between
                 self._records[superseded].call.cancel(
                     Reason.CALL_SUPERSEDED, f"Call {call_id} of the same session superseded this one."
                 )
             record.is_admitted = record.is_admitted or arrival.is_admitted
-            record.inputs.start(spec)
         except BaseException:
             self._abandon(call_id)
             raise
@@ -131,7 +134,9 @@ class CallTable:
             tenant=tenant,
             spec=spec,
             plan=plan,
-            scheduler=CallScheduler(plan, yield_window=self._settings.yield_window),
+            scheduler=CallScheduler(
+                plan, yield_window=self._settings.yield_window, byte_credit=self._settings.byte_credit
+            ),
             log_limit_bytes=self._settings.event_log_size_bytes,
             sampling=sampling_from_proto(spec.sampling) if spec.HasField("sampling") else Sampling(),
             dispatcher=self._dispatcher,
@@ -202,6 +207,7 @@ class CallTable:
         call.append_event(graph_event_pb2.GraphEvent(started=graph_event_pb2.CallStarted()))
         carried = {name: CarriedValue(message=value) for name, value in values.items()}
         opened = set(call.spec.open_inputs) | (set(call.spec.inputs) & set(call.plan.streaming_inputs))
+        call.forget_inputs()
         call.handle(CallAdmitted(carried, frozenset(opened)))
         record.inputs.release()
 
@@ -209,12 +215,7 @@ class CallTable:
 
     def push_input(self, call_id: str, message: graph_service_pb2.StreamInput, *, tenant: str, path: str) -> None:
         """One more value of a streaming input."""
-        record = self._running(call_id, tenant)
-        scheduler = record.call.scheduler
-        is_known = message.field in record.call.plan.streaming_inputs
-        if scheduler.phase is CallPhase.RUNNING and is_known and message.field not in scheduler.open_inputs:
-            raise invalid_field(f"{path}.field", f"input {message.field!r} is closed", reason=Reason.CALL_ENDED)
-        record.inputs.push(message, path)
+        self._running(call_id, tenant).inputs.push(message, path)
 
     def add_chunk(self, call_id: str, chunk: tensor_pb2.PayloadChunk, *, tenant: str, path: str) -> None:
         """A piece of an announced payload."""
@@ -222,7 +223,7 @@ class CallTable:
 
     def _running(self, call_id: str, tenant: str) -> _Record:
         record = self._find(call_id, tenant)
-        if record.call.has_ended:
+        if not record.call.takes_input:
             raise OmniFlowError(Reason.CALL_ENDED, f"Call {call_id} has ended; it takes no more input.")
         return record
 
@@ -253,6 +254,7 @@ class CallTable:
     def resume(self, token: str, *, tenant: str) -> Call:
         """The call of a resume token. A call of a process that is gone answers OWNER_LOST."""
         call_id = self._tokens.check(token, tenant=tenant, now_unix_s=time.time())
+        self._forget_ended()
         record = self._records.get(call_id)
         if record is None:
             raise OmniFlowError(
@@ -267,6 +269,7 @@ class CallTable:
         return self._find(call_id, tenant).call
 
     def _find(self, call_id: str, tenant: str) -> _Record:
+        self._forget_ended()
         record = self._records.get(call_id)
         if record is None or record.call.tenant != tenant:
             raise OmniFlowError(Reason.UNKNOWN_CALL, f"There is no call {call_id!r}, or its events have expired.")
@@ -286,9 +289,12 @@ class CallTable:
         record = self._records.get(call.call_id)
         if record is not None:
             _cancel_timers(record)
+            call.forget_inputs()
+            record.inputs.close()
             record.end_s = time.monotonic()
+            record.kept_bytes = call.log.kept_bytes
             self._ended[call.call_id] = record
-            self._ended_bytes += call.log.kept_bytes
+            self._ended_bytes += record.kept_bytes
         self._forget_ended()
         self._admit_next(self._admission.end(call.call_id))
         if not len(self._admission):
@@ -304,7 +310,7 @@ class CallTable:
                 return
             call = record.call
             del self._ended[call.call_id]
-            self._ended_bytes -= call.log.kept_bytes
+            self._ended_bytes -= record.kept_bytes
             self._records.pop(call.call_id, None)
             if self._by_request.get(record.request_key) is record:
                 del self._by_request[record.request_key]
@@ -316,13 +322,14 @@ class CallTable:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            for record in list(self._records.values()):
+            for record in reversed(list(self._records.values())):  # the newest first: no queued one may run in between
                 record.call.cancel(Reason.OWNER_LOST, "The process that owned the call shut down.")
 
     def check_integrity(self) -> None:
         """Recomputes the invariants. For tests and idle drivers."""
         self._admission.check_integrity()
         assert set(self._ended) <= set(self._records), "an ended call is not on record"
+        assert self._ended_bytes == sum(r.kept_bytes for r in self._ended.values()), "kept bytes are miscounted"
         assert self.active_count == len(self._records) - len(self._ended), "calls are miscounted"
 
 

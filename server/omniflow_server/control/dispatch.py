@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 from omniflow.codec.common import payload_of
@@ -22,7 +22,6 @@ from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_core.graph.spec import NodeSpec
-
 from omniflow_server.control.call import Call
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.inline import InlineExecutor
@@ -38,7 +37,7 @@ RELEASE_INTERVAL_S = 0.05
 """Releases of ended calls are collected this long: nobody waits for them, and short calls are many."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Waiting:
     """An activation that no replica has been found for."""
 
@@ -100,21 +99,26 @@ class ReplicaDispatcher:
 
     def cancel(self, call: Call, reason: str) -> None:
         """Stops everything that runs for the call, at once and on its own path."""
+        self._inline.announce_cancel(call)
         for link in self._links_of(call):
             self._tasks.create_task(link.cancel_call(call.call_id, reason))
         for activation_id, host in tuple(call.running.items()):
             host.cancel(call.call_id, activation_id, reason)
-        self._drop_unsent(call, reason)
+        error = ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason)
+        for command in self._drop_unsent(call):
+            self._fail(call, command, error)
 
     def release(self, call: Call) -> None:
         """Nothing of the call runs any more."""
         self._store.release_call(call.call_id)
-        for link in self._links_of(call):
+        for link in call.used_replicas:
+            if not isinstance(link, ReplicaLink) or self._links.get(link.registration.key) is not link:
+                continue  # that life of the replica is over, and what it kept with it
             if not self._to_release:
                 asyncio.get_running_loop().call_later(RELEASE_INTERVAL_S, self._send_releases)
             self._to_release.setdefault(link, []).append(call.call_id)
 
-    def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncIterator[bytes]:
+    def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncGenerator[bytes, None]:
         return self._fetcher.stream(ref)
 
     # --- choice of a replica ------------------------------------------------------------------------------------------
@@ -142,28 +146,35 @@ class ReplicaDispatcher:
             spec.balance, candidates, turn=self._turns[spec.name], affinity=call.spec.session or call.call_id
         )
         call.replicas[spec.name] = links[index]
+        call.used_replicas.add(links[index])
         return links[index]
 
     def _links_of(self, call: Call) -> set[ReplicaLink]:
-        return {link for link in call.replicas.values() if isinstance(link, ReplicaLink) and link.is_connected}
+        """Replicas that have worked for the call: with `spread` a node has more than its last choice."""
+        return {link for link in call.used_replicas if isinstance(link, ReplicaLink) and link.is_connected}
 
     def _wait(self, call: Call, command: StartActivation, spec: NodeSpec) -> None:
-        waiting = _Waiting(
-            call=call,
-            command=command,
-            give_up=asyncio.get_running_loop().call_later(self._replica_wait_s, self._give_up, spec.role),
+        give_up = asyncio.get_running_loop().call_later(
+            self._replica_wait_s, self._give_up, call, command.activation_id, spec.role
         )
-        self._waiting[spec.role].append(waiting)
+        self._waiting[spec.role].append(_Waiting(call=call, command=command, give_up=give_up))
 
-    def _give_up(self, role: str) -> None:
-        waiting = self._waiting[role].popleft()  # the first to wait is the first to give up
-        self._fail(waiting.call, waiting.command, _no_replica(role, waiting.command, self._replica_wait_s))
+    def _give_up(self, call: Call, activation_id: int, role: str) -> None:
+        for command in self._drop_unsent(call, activation_id):
+            self._fail(call, command, _no_replica(role, command, self._replica_wait_s))
 
     def _retry_waiting(self, role: str) -> None:
+        """Starts what waits for the role. What finds no replica still has the rest of its time."""
         waiting, self._waiting[role] = self._waiting[role], deque()
         for item in waiting:
-            item.give_up.cancel()
-            self._find_replica(item.call, item.command)
+            spec = item.command.node.spec
+            assert spec is not None
+            link = self._replica_for(item.call, spec)
+            if link is None:
+                self._waiting[role].append(item)
+            else:
+                item.give_up.cancel()
+                self._start_on(link, item.call, item.command)
 
     def _find_replica(self, call: Call, command: StartActivation) -> None:
         """Starts the activation on a replica, or lets it wait for one."""
@@ -182,8 +193,15 @@ class ReplicaDispatcher:
         if self._queued[key] or not link.has_room:
             self._queued[key].append((call, command))
             return
+        self._send_start(link, call, command)
+
+    def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
+        try:
+            message = self._start_message(call, command)
+        except Exception as error:
+            call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
+            return
         call.running[command.activation_id] = link
-        message = self._start_message(call, command)
         link.start(call, command.activation_id, command.node.name, command.attempt, message)
 
     def _start_message(self, call: Call, command: StartActivation) -> pb.StartActivation:
@@ -223,11 +241,7 @@ class ReplicaDispatcher:
         link = self._links.get(key)
         queue = self._queued[key]
         while queue and link is not None and link.has_room:
-            call, command = queue.popleft()
-            call.running[command.activation_id] = link
-            link.start(
-                call, command.activation_id, command.node.name, command.attempt, self._start_message(call, command)
-            )
+            self._send_start(link, *queue.popleft())
 
     # --- ends that replicas do not report -----------------------------------------------------------------------------
 
@@ -235,37 +249,39 @@ class ReplicaDispatcher:
         spec = command.node.spec
         assert spec is not None
         host = call.running.get(command.activation_id)
-        if host is not None:
-            host.cancel(call.call_id, command.activation_id, "timeout")
+        self._drop_unsent(call, command.activation_id)
         error = ErrorInfo(
             reason=Reason.DEADLINE_EXCEEDED,
             message=f"Node {spec.name!r} ran longer than its timeout of {spec.timeout_s} s.",
             metadata={"node": spec.name},
         )
         self._fail(call, command, error)
+        if host is not None:  # afterwards: an inline activation reports its cancel at once, and the first report counts
+            host.cancel(call.call_id, command.activation_id, "timeout")
 
-    def _drop_unsent(self, call: Call, reason: str) -> None:
-        """Activations of the call that no replica has seen are over at once."""
-        error = ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason)
+    def _drop_unsent(self, call: Call, activation_id: int = 0) -> list[StartActivation]:
+        """Takes activations of the call that no replica has seen out of the queues: one of them, or all."""
+
+        def is_meant(owner: Call, command: StartActivation) -> bool:
+            return owner is call and activation_id in (0, command.activation_id)
+
+        dropped: list[StartActivation] = []
         for role, waiting in self._waiting.items():
-            dropped = [item for item in waiting if item.call is call]
-            if dropped:
-                self._waiting[role] = deque(item for item in waiting if item.call is not call)
-            for item in dropped:
+            meant = [item for item in waiting if is_meant(item.call, item.command)]
+            if meant:
+                self._waiting[role] = deque(item for item in waiting if item not in meant)
+            for item in meant:
                 item.give_up.cancel()
-                self._tasks.create_task(self._fail_soon(call, item.command, error))
+                dropped.append(item.command)
         for key, queue in self._queued.items():
-            unsent = [command for owner, command in queue if owner is call]
+            unsent = [command for owner, command in queue if is_meant(owner, command)]
             if unsent:
-                self._queued[key] = deque(item for item in queue if item[0] is not call)
-            for command in unsent:
-                self._tasks.create_task(self._fail_soon(call, command, error))
-
-    async def _fail_soon(self, call: Call, command: StartActivation, error: ErrorInfo) -> None:
-        """Reports a failure after the commands that are being performed now."""
-        self._fail(call, command, error)
+                self._queued[key] = deque(item for item in queue if not is_meant(*item))
+                dropped.extend(unsent)
+        return dropped
 
     def _fail(self, call: Call, command: StartActivation, error: ErrorInfo) -> None:
+        call.activation_ended(command.activation_id)
         call.handle(ActivationFailed(command.activation_id, error, command.attempt))
 
     # --- replicas come and go -----------------------------------------------------------------------------------------
@@ -273,51 +289,61 @@ class ReplicaDispatcher:
     def _on_registration(self, registration: Registration) -> None:
         key = registration.key
         state = registration.replica.state
+        link = self._links.get(key)
         if state == replica_pb2.REPLICA_STATE_LOST:
-            # A connected stream ends by itself: results may still be on their way from a replica that left in order.
-            link = self._links.get(key)
-            if link is not None and link.registration is registration and not link.is_connected:
-                self._link_tasks[key].cancel()
+            if link is not None and link.registration.replica.incarnation_id == registration.replica.incarnation_id:
+                self._disconnect(link)
         elif state == replica_pb2.REPLICA_STATE_READY:
-            link = self._links.get(key)
             if link is None or link.registration.lease_id != registration.lease_id:
                 self._connect(registration)
             elif link.is_connected:
                 self._retry_waiting(registration.replica.role)
+        self._on_connections_changed()
 
     def _connect(self, registration: Registration) -> None:
         key = registration.key
-        previous = self._link_tasks.get(key)
         old = self._links.get(key)
         if old is not None and old.registration.replica.incarnation_id == registration.replica.incarnation_id:
             old.registration = registration  # the same life under a new lease: its stream goes on
             if old.is_connected:
                 self._retry_waiting(registration.replica.role)
             return
-        if previous is not None:
-            previous.cancel()
+        if old is not None:
+            self._disconnect(old)
         link = ReplicaLink(registration, self._identity, on_idle=lambda: self._on_room(key))
         self._links[key] = link
         self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
 
+    def _disconnect(self, link: ReplicaLink) -> None:
+        """Ends a replica's stream. At once out of the tables: its task may take its time, or never have begun."""
+        key = link.registration.key
+        del self._links[key]
+        self._link_tasks.pop(key).cancel()
+        link.is_connected = False
+        self._requeue(link)
+
     async def _keep_connected(self, link: ReplicaLink) -> None:
         """Holds the stream to a replica for as long as its registration stands."""
         key = link.registration.key
-        delay_s = RECONNECT_FIRST_S
+        loop = asyncio.get_running_loop()
+        delay_s = RECONNECT_FIRST_S / 2
         try:
             while self._registry.find(*key) is link.registration:
+                begin_s = loop.time()
                 await link.run(self._on_connected)
                 self._requeue(link)
+                has_lasted = loop.time() - begin_s > RECONNECT_MOST_S
+                delay_s = RECONNECT_FIRST_S if has_lasted else min(RECONNECT_MOST_S, delay_s * 2)
                 await asyncio.sleep(delay_s)
-                delay_s = min(RECONNECT_MOST_S, delay_s * 2)
         finally:
             if self._links.get(key) is link:
                 del self._links[key]
                 del self._link_tasks[key]
-            self._requeue(link)
+                self._requeue(link)
 
     def _on_connected(self, link: ReplicaLink) -> None:
         log.info("connected to %s", link.name)
+        self._tasks.create_task(link.release_calls([]))
         self._retry_waiting(link.registration.replica.role)
         self._on_connections_changed()
 
@@ -340,8 +366,7 @@ class ReplicaDispatcher:
     def _send_releases(self) -> None:
         to_release, self._to_release = self._to_release, {}
         for link, call_ids in to_release.items():
-            for start in range(0, len(call_ids), 1000):
-                self._tasks.create_task(link.release_calls(call_ids[start : start + 1000]))
+            self._tasks.create_task(link.release_calls(call_ids))
 
 
 def _no_replica(role: str, command: StartActivation, waited_s: float) -> ErrorInfo:

@@ -5,6 +5,8 @@ Coroutines run on the loop; plain functions run in a bounded pool of threads. Wh
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import inspect
 import logging
 from collections.abc import Mapping
@@ -19,8 +21,7 @@ from omniflow.values import Value
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationAccepted, ActivationFailed, ActivationFinished, ActivationYielded
 from omniflow_core.errors import ErrorInfo
-
-from omniflow_server.control.carried import CarriedValue
+from omniflow_server.control.carried import CarriedValue, data_of
 from omniflow_server.control.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -41,17 +42,19 @@ class InlineExecutor:
         self._yield_window = yield_window
         self._byte_credit = byte_credit
         self._interfaces: dict[str, Interface] = {}
-        self._activations: dict[tuple[str, int], Activation] = {}
+        self._setup = asyncio.Lock()
+        self._activations: dict[tuple[str, int], tuple[Activation, Interface]] = {}
 
     async def host(self, name: str, interface: type[Interface]) -> None:
-        """Sets an interface up, once."""
-        if name in self._interfaces:
-            return
-        instance = interface()
-        result = instance.setup()
-        if inspect.isawaitable(result):
-            await result
-        self._interfaces[name] = instance
+        """Sets an interface up, once, also when several graphs that name it are installed at the same time."""
+        async with self._setup:
+            if name in self._interfaces:
+                return
+            instance = interface()
+            result = instance.setup()
+            if inspect.isawaitable(result):
+                await result
+            self._interfaces[name] = instance
 
     async def close(self) -> None:
         """Tears the interfaces down."""
@@ -77,8 +80,9 @@ class InlineExecutor:
         )
         needs_fetch = any(_carried(v).is_remote for values in command.fields.values() for v in values)
         inputs = Inputs(command.group, {} if needs_fetch else _natives(command.fields))
+        interface = self._interfaces[spec.interface]
         activation = Activation(
-            self._interfaces[spec.interface],
+            interface,
             inputs,
             context,
             _CallSink(self, call, command.activation_id, spec.name),
@@ -86,20 +90,29 @@ class InlineExecutor:
             byte_credit=self._byte_credit,
             threads=self._threads,
         )
-        self._activations[call.call_id, command.activation_id] = activation
+        self._activations[call.call_id, command.activation_id] = activation, interface
         prepare = (lambda: self._fetch(command)) if needs_fetch else None
         self._tasks.create_task(activation.run(prepare))
         self._tasks.create_task(_accept(call, command.activation_id))
 
     def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
-        activation = self._activations.get((call_id, activation_id))
-        if activation is not None:
-            activation.ack(next_ordinal)
+        hosted = self._activations.get((call_id, activation_id))
+        if hosted is not None:
+            hosted[0].ack(next_ordinal)
 
     def cancel(self, call_id: str, activation_id: int, reason: str) -> None:
-        activation = self._activations.get((call_id, activation_id))
-        if activation is not None:
-            activation.cancel(reason)
+        hosted = self._activations.get((call_id, activation_id))
+        if hosted is not None:
+            hosted[0].cancel(reason)
+
+    def announce_cancel(self, call: Call) -> None:
+        """Calls the hooks of the interfaces that run something for the call, before it is stopped."""
+        hosted = (self._activations.get((call.call_id, activation_id)) for activation_id in call.running)
+        for interface in {found[1] for found in hosted if found is not None}:
+            try:
+                interface.on_cancel(call.call_id)
+            except Exception as error:
+                log.error("on_cancel of %s failed", interface.name, exc_info=error)
 
     def forget(self, call_id: str, activation_id: int) -> None:
         self._activations.pop((call_id, activation_id), None)
@@ -154,7 +167,8 @@ class _CallSink:
 
     def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
         self._end()
-        self._call.handle(ActivationFailed(self._activation_id, error))
+        named = dataclasses.replace(error, metadata={"node": self._node, **error.metadata})
+        self._call.handle(ActivationFailed(self._activation_id, named))
 
     def _end(self) -> None:
         self._executor.forget(self._call.call_id, self._activation_id)
@@ -172,5 +186,7 @@ def _natives(fields: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[Value,
 
 def _size_of(value: Value) -> int:
     """Bytes of a value, near enough for flow control."""
-    data = getattr(value, "data", value)
-    return len(data) if isinstance(data, str | bytes | bytearray | memoryview) else 64
+    data = data_of(value)
+    if data is not None:
+        return memoryview(data).nbytes
+    return len(value) if isinstance(value, str) else 64

@@ -150,13 +150,16 @@ class InputLine:
     _line: deque[_Arriving] = field(default_factory=deque)
     _transfers: dict[int, _Arriving] = field(default_factory=dict)
     _completed: set[int] = field(default_factory=set)
+    _open: set[str] = field(default_factory=set)
+    """Streaming inputs whose last value has not been taken in line."""
     _is_started: bool = False
     _is_released: bool = False
 
     def start(self, spec: graph_service_pb2.CallSpec) -> None:
         """The call's single inputs, and streaming ones that came with its start. Already checked."""
+        self._open.update(spec.open_inputs)
         for name, value in spec.inputs.items():
-            arriving = self._arrive(name, value, is_last=name not in spec.open_inputs)
+            arriving = self._arrive(name, value, is_last=name not in self._open)
             if name in self.plan.static_inputs:
                 self._start.append(arriving)
             else:
@@ -178,7 +181,11 @@ class InputLine:
             check_value(value, placeholder, f"{path}.value", max_payload_bytes=self.max_payload_bytes)
         elif not message.is_last:
             raise invalid_field(f"{path}.value", "give a value, or is_last, or both")
+        if message.field not in self._open:
+            raise invalid_field(f"{path}.field", f"input {message.field!r} is closed", reason=Reason.CALL_ENDED)
         self._line.append(self._arrive(message.field, value, is_last=message.is_last))
+        if message.is_last:
+            self._open.discard(message.field)
         self._move()
 
     def add_chunk(self, chunk: tensor_pb2.PayloadChunk, path: str) -> None:
@@ -209,6 +216,13 @@ class InputLine:
         if end == total:
             self._complete(chunk.transfer_id, arriving)
             self._move()
+
+    def close(self) -> None:
+        """The call has ended: what is in line is dropped, also blocks that were being filled."""
+        self._start.clear()
+        self._line.clear()
+        self._transfers.clear()
+        self._open.clear()
 
     def _arrive(self, name: str, value: value_pb2.Value | None, *, is_last: bool) -> _Arriving:
         payload = payload_of(value) if value is not None else None

@@ -8,6 +8,7 @@ replica's liveness: when it breaks, or stays silent for longer than the heartbea
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
+
 from omniflow.codec.error import error_from_rpc, status_from_proto
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
@@ -26,7 +28,6 @@ from omniflow_core.control.events import (
     ActivationYielded,
 )
 from omniflow_core.errors import ErrorInfo, Reason
-
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.registry import Registration
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 SILENCE_LIMIT_S = 3.0
 """Replicas send a heartbeat every second; three missing ones mean that the process hangs or its host is gone."""
 MAX_FRAME_BYTES = 1024 * 1024
+RELEASE_BATCH = 1000
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
     ("grpc.max_send_message_length", 16 * 1024 * 1024),
@@ -85,9 +87,11 @@ class ReplicaLink:
         self._queue: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._next_handle = 1
+        self._unreleased: list[str] = []
         self.is_connected = False
         self.value_endpoint = ""
         self._heard = True
+        self._is_silent = False
         self._stub: pb_grpc.RoleExecutionServiceStub | None = None
 
     @property
@@ -136,12 +140,16 @@ class ReplicaLink:
                 log.info("cancel of %s at %s was not answered: %s", call_id, self.name, error_from_rpc(error).reason)
 
     async def release_calls(self, call_ids: list[str]) -> None:
-        """Lets the replica drop what it keeps for calls."""
-        if self._stub is not None:
+        """Lets the replica drop what it keeps for calls; what it did not hear it is told when it is connected again."""
+        self._unreleased.extend(call_ids)
+        while self._stub is not None and self._unreleased:
+            batch, self._unreleased = self._unreleased[:RELEASE_BATCH], self._unreleased[RELEASE_BATCH:]
             try:
-                await self._stub.ReleaseCall(pb.ReleaseCallRequest(call_ids=call_ids), timeout=5)
+                await self._stub.ReleaseCall(pb.ReleaseCallRequest(call_ids=batch), timeout=5)
             except grpc.RpcError as error:
+                self._unreleased.extend(batch)
                 log.info("release at %s was not answered: %s", self.name, error_from_rpc(error).reason)
+                return
 
     def _send(self, command: pb.ExecuteCommand) -> None:
         self._queue.append(pb.ExecuteRequest(commands=(command,)).SerializeToString())
@@ -151,6 +159,7 @@ class ReplicaLink:
 
     async def run(self, on_connected: Callable[[ReplicaLink], None]) -> None:
         """Connects and serves until the stream ends; everything in flight is then lost. Does not raise for that."""
+        self._is_silent = False
         try:
             async with grpc.aio.insecure_channel(
                 self.registration.replica.endpoint, options=CHANNEL_OPTIONS
@@ -165,7 +174,13 @@ class ReplicaLink:
         except grpc.RpcError as error:
             log.info("stream to %s ended: %s", self.name, error_from_rpc(error).reason)
         except TimeoutError:
-            log.warning("replica %s was silent for %.0f s", self.name, SILENCE_LIMIT_S)
+            log.warning("replica %s did not answer the hello within %.0f s", self.name, SILENCE_LIMIT_S)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._is_silent or (task is not None and task.cancelling()):
+                raise  # by the owner; the watchdog's cancel of the stream reads the same
+        except Exception as error:
+            log.error("replica %s broke the protocol of its stream", self.name, exc_info=error)
         finally:
             self.is_connected = False
             self._stub = None
@@ -183,8 +198,8 @@ class ReplicaLink:
             value_endpoint=self._identity.value_endpoint,
         )
         try:
-            await stream.write(pb.ExecuteRequest(commands=(pb.ExecuteCommand(hello=hello),)).SerializeToString())
             async with asyncio.timeout(SILENCE_LIMIT_S):
+                await stream.write(pb.ExecuteRequest(commands=(pb.ExecuteCommand(hello=hello),)).SerializeToString())
                 first = await stream.read()
             if first is grpc.aio.EOF:
                 return
@@ -203,7 +218,7 @@ class ReplicaLink:
     def _connected(self, frame: pb.ExecuteResponse, on_connected: Callable[[ReplicaLink], None]) -> None:
         hello = frame.results[0].hello
         self.value_endpoint = hello.value_endpoint
-        self.is_connected = True
+        self.is_connected = self._heard = True
         on_connected(self)
         self._handle_frame(frame)
 
@@ -227,6 +242,7 @@ class ReplicaLink:
             self._heard = False
             await asyncio.sleep(SILENCE_LIMIT_S)
         log.warning("replica %s was silent for %.0f s", self.name, SILENCE_LIMIT_S)
+        self._is_silent = True
         stream.cancel()
 
     async def _read(self, stream: Any) -> None:
@@ -260,9 +276,15 @@ class ReplicaLink:
 
     def _on_yield(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
         message = getattr(result, "yield")
-        fields = {name: CarriedValue(message=value) for name, value in message.fields.items()}
+        fields: dict[str, CarriedValue] = {}
+        stored_bytes = 0
+        for name, value in message.fields.items():
+            carried = fields[name] = CarriedValue(message=value)
+            stored_bytes += carried.stored_bytes
         in_flight.call.handle(
-            ActivationYielded(in_flight.activation_id, message.ordinal, fields, message.ByteSize(), in_flight.attempt)
+            ActivationYielded(
+                in_flight.activation_id, message.ordinal, fields, message.ByteSize(), in_flight.attempt, stored_bytes
+            )
         )
 
     def _on_completed(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
@@ -293,6 +315,7 @@ class ReplicaLink:
     def _lose_all(self) -> None:
         lost, self._in_flight = self._in_flight, {}
         self._handles.clear()
+        self._queue.clear()  # commands for what is lost must not reach the next stream
         for in_flight in lost.values():
             error = ErrorInfo(
                 reason=Reason.REPLICA_LOST,
@@ -305,10 +328,4 @@ class ReplicaLink:
 
 def _named(error: ErrorInfo, in_flight: _InFlight) -> ErrorInfo:
     """The error with the node in its metadata, whatever the replica said."""
-    return ErrorInfo(
-        reason=error.reason,
-        message=error.message,
-        violations=error.violations,
-        metadata={"node": in_flight.node, **error.metadata},
-        retry_after_s=error.retry_after_s,
-    )
+    return dataclasses.replace(error, metadata={"node": in_flight.node, **error.metadata})

@@ -85,6 +85,8 @@ class Registry:
             return None
         registration.expire_s = now_s + self.lease_ttl_s
         registration.load = load
+        if registration.drain_grace_s is not None and state == replica_pb2.REPLICA_STATE_READY:
+            return registration  # it has not taken the directive in yet
         if state not in (replica_pb2.REPLICA_STATE_UNSPECIFIED, registration.replica.state):
             registration.replica.state = state
             self._changed(registration)

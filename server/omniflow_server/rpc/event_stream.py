@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from omniflow.codec.error import status_to_proto
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
-
+from omniflow_core.errors import OmniFlowError
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
@@ -41,9 +42,11 @@ class _Attached:
 class EventStream:
     """Writes the events of attached calls to one RPC."""
 
-    def __init__(self, context: ServicerContext, calls: CallTable) -> None:
+    def __init__(self, context: ServicerContext, calls: CallTable, *, is_shared: bool = False) -> None:
+        """`is_shared`: by calls that must not end each other."""
         self._context = context
         self._calls = calls
+        self._is_shared = is_shared
         self._attached: dict[LogReader, _Attached] = {}
         self._ready: deque[_Attached] = deque()
         self._extra: list[bytes] = []
@@ -57,7 +60,7 @@ class EventStream:
         attached.reader = reader = self._calls.attach(call, after_sequence, self._on_ready)
         attached.next_heartbeat_s = asyncio.get_running_loop().time() + attached.heartbeat_s
         self._attached[reader] = attached
-        if reader.has_more:
+        if reader.has_more or reader.is_done:
             self._on_ready(reader)
         return reader
 
@@ -111,23 +114,43 @@ class EventStream:
         """What is queued, up to the size of a message; calls take turns."""
         parts, self._extra = self._extra, []
         size = 0
+        now_s = asyncio.get_running_loop().time()
         while self._ready and size < MESSAGE_BYTES:
             attached = self._ready.popleft()
             attached.is_waiting = False
             reader = attached.reader
             assert reader is not None
             is_first = reader.sequence == 0
-            fragments = reader.take(MESSAGE_BYTES - size)
+            attached.next_heartbeat_s = now_s + attached.heartbeat_s
+            try:
+                fragments = reader.take(MESSAGE_BYTES - size)
+            except OmniFlowError as error:
+                self._leave_behind(attached, error)
+                continue
             if is_first and attached.is_replayed and fragments:
                 fragments[0] = _replayed(fragments[0])
             parts.extend(fragments)
             size += sum(map(len, fragments))
             if reader.is_done:
-                del self._attached[reader]
-                self._calls.detach(attached.call, reader)
+                self._detach(attached)
             elif reader.has_more:
                 self._on_ready(reader)
         return b"".join(parts)
+
+    def _detach(self, attached: _Attached) -> None:
+        assert attached.reader is not None
+        del self._attached[attached.reader]
+        self._calls.detach(attached.call, attached.reader)
+
+    def _leave_behind(self, attached: _Attached, error: OmniFlowError) -> None:
+        """Another stream of the call has read ahead, and what this one has not read is no longer kept."""
+        self._detach(attached)
+        if not self._is_shared:
+            self.fail(error)
+            return
+        event = graph_event_pb2.GraphEvent(call_key=attached.call.spec.call_key)
+        event.failed.status.CopyFrom(status_to_proto(error.info))
+        self._extra.append(fragment(event))
 
     async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until something is ready; calls that were silent for their heartbeat interval get a heartbeat."""
@@ -142,9 +165,7 @@ class EventStream:
             self._wake = None
         now_s = loop.time()
         for attached in self._attached.values():
-            if attached.is_waiting:
-                attached.next_heartbeat_s = now_s + attached.heartbeat_s
-            elif now_s >= attached.next_heartbeat_s:
+            if now_s >= attached.next_heartbeat_s and not attached.is_waiting:
                 attached.next_heartbeat_s = now_s + attached.heartbeat_s
                 self._extra.append(_heartbeat(attached.call))
 

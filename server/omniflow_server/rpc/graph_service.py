@@ -10,12 +10,13 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf import timestamp_pb2
+
+from omniflow.codec.common import payload_of
 from omniflow.codec.error import status_to_proto
-from omniflow.common.v1 import value_pb2
+from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.graph.v1 import graph_service_pb2 as pb
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
-
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
@@ -29,6 +30,8 @@ PAST_KEYS = 1024
 """Keys of past calls that a conversation remembers."""
 RUN_LIMIT_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Outputs that RunCall collects: what a client takes by default, less room for the rest of the message."""
+FRAMING_BYTES = 6
+"""What a value in a list costs beside its own bytes, at most."""
 
 
 class GraphServicer:
@@ -155,7 +158,7 @@ class Conversation:
     def __init__(self, calls: CallTable, context: ServicerContext, tenant: str) -> None:
         self._calls = calls
         self._tenant = tenant
-        self._stream = EventStream(context, calls)
+        self._stream = EventStream(context, calls, is_shared=True)
         self._by_key: dict[str, tuple[Call, LogReader]] = {}
         self._past: OrderedDict[str, None] = OrderedDict()
         """Keys whose call has ended or was refused: what was sent on their behalf meanwhile is dropped."""
@@ -196,7 +199,7 @@ class Conversation:
         elif message.call_key in self._past:
             return
         try:
-            validate(message)
+            validate(message, f"{path}.")
             if kind is None:
                 raise invalid_field(f"{path}.message", "no kind of message is set")
             self._on_message[kind](message, f"{path}.{kind}")
@@ -207,7 +210,7 @@ class Conversation:
 
     def _refuse(self, key: str, kind: str | None, error: OmniFlowError) -> None:
         known = self._by_key.get(key)
-        if known is not None and kind != "start":
+        if known is not None and kind not in ("start", "resume"):
             known[0].cancel_with(error.info)
             return
         self._leave(key)
@@ -221,35 +224,40 @@ class Conversation:
             self._past.popitem(last=False)
 
     def _start(self, message: pb.ConverseMessage, path: str) -> None:
+        self._check_free(message.call_key, path)
         start = message.start
-        known = self._by_key.get(message.call_key)
-        if known is not None and not known[0].has_ended:
-            raise _AmbiguousKeyError(
-                Reason.PROTOCOL_VIOLATION,
-                f"{path}: key {message.call_key!r} belongs to a call of this stream that has not ended.",
-            )
         if start.call.call_key not in ("", message.call_key):
             raise invalid_field(f"{path}.call.call_key", "it differs from the message's call_key")
         start.call.call_key = message.call_key
         call, is_replayed = self._calls.accept(start.graph, start.call, tenant=self._tenant)
-        for key in [key for key, (earlier, _) in self._by_key.items() if earlier.has_ended]:
+        for key in [key for key, (_, reader) in self._by_key.items() if reader.is_done]:
             del self._by_key[key]
             self._leave(key)
         self._by_key[message.call_key] = (call, self._stream.attach(call, is_replayed=is_replayed))
 
+    def _check_free(self, key: str, path: str) -> None:
+        known = self._by_key.get(key)
+        if known is not None and not known[1].is_done:  # the client may not have seen its end yet
+            raise _AmbiguousKeyError(
+                Reason.PROTOCOL_VIOLATION, f"{path}: key {key!r} belongs to a call of this stream that has not ended."
+            )
+
     def _resume(self, message: pb.ConverseMessage, path: str) -> None:
+        self._check_free(message.call_key, path)
         call = self._calls.resume(message.resume.resume_token, tenant=self._tenant)
+        if call.spec.call_key != message.call_key:  # its events carry the key that it was started under
+            raise invalid_field(f"{path}.resume_token", f"the call was started under key {call.spec.call_key!r}")
         reader = self._stream.attach(call, after_sequence=message.resume.after_sequence)
         self._by_key[message.call_key] = (call, reader)
 
     def _input(self, message: pb.ConverseMessage, path: str) -> None:
         call = self._call(message)
-        if not call.has_ended:  # its end may have crossed the input on the way
+        if call.takes_input:  # its end may have crossed the input on the way
             self._calls.push_input(call.call_id, message.input, tenant=self._tenant, path=path)
 
     def _chunk(self, message: pb.ConverseMessage, path: str) -> None:
         call = self._call(message)
-        if not call.has_ended:
+        if call.takes_input:
             self._calls.add_chunk(call.call_id, message.chunk, tenant=self._tenant, path=path)
 
     def _cancel(self, message: pb.ConverseMessage, path: str) -> None:
@@ -286,6 +294,7 @@ class _Collected:
     def __init__(self) -> None:
         self._values: dict[str, list[value_pb2.Value]] = defaultdict(list)
         self._finished = graph_event_pb2.CallFinished()
+        self._transfers: dict[int, tuple[tensor_pb2.Payload, bytearray]] = {}
         self.size_bytes = 0
 
     def add(self, event: graph_event_pb2.GraphEvent) -> None:
@@ -293,12 +302,28 @@ class _Collected:
         if kind == "finished":
             self._finished = event.finished
         elif kind == "chunk":
-            raise _too_large(event.chunk.ByteSize())
+            self._add_chunk(event.chunk)
         elif kind == "value":
-            self.size_bytes += event.value.ByteSize()
-            values = self._values[event.field]
-            if not (values and _join(values[-1], event.value)):
-                values.append(event.value)
+            self._add_value(event.field, event.value)
+
+    def _add_value(self, field: str, value: value_pb2.Value) -> None:
+        values = self._values[field]
+        self.size_bytes += value.ByteSize()
+        if values and _join(values[-1], value):
+            return
+        self.size_bytes += FRAMING_BYTES
+        values.append(value)
+        payload = payload_of(value)
+        if payload is not None and payload.WhichOneof("place") == "chunked":
+            self.size_bytes += payload.chunked.total_bytes
+            self._transfers[payload.chunked.transfer_id] = (payload, bytearray())
+
+    def _add_chunk(self, chunk: tensor_pb2.PayloadChunk) -> None:
+        payload, data = self._transfers[chunk.transfer_id]
+        data += chunk.data
+        if chunk.last:
+            payload.inline = bytes(data)
+            del self._transfers[chunk.transfer_id]
 
     def response(self, call: Call) -> pb.RunCallResponse:
         response = pb.RunCallResponse(call_id=call.call_id, finished=self._finished)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from omniflow_core.errors import invalid_field
-
 from omniflow_server.rpc.status import ServicerContext
 
 TENANT_KEY = "x-omniflow-tenant"

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
+
 from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
 from omniflow_core.errors import OmniFlowError, Reason
-
 from omniflow_server.control.registry import Registration, Registry
 from omniflow_server.rpc.paging import page
 from omniflow_server.rpc.status import ServicerContext
@@ -88,7 +88,7 @@ class RoleRegistryServicer(pb_grpc.RoleRegistryServiceServicer):
         changes: asyncio.Queue[tuple[int, Registration]] = asyncio.Queue()
         unsubscribe = self._registry.subscribe(lambda r: changes.put_nowait((self._registry.revision, r)))
         try:
-            if request.after_revision != self._registry.revision:
+            if not request.after_revision or request.after_revision != self._registry.revision:
                 yield pb.WatchReplicasResponse(
                     revision=self._registry.revision,
                     is_snapshot=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+
 from omniflow.codec.error import status_to_trailers
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 
@@ -20,10 +22,26 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
 
+LONGEST_MESSAGE_BYTES = 600
+LONGEST_METADATA_BYTES = 200
+"""Texts of a status stand in HTTP/2 trailers, the message twice and percent-encoded. Peers drop trailers over 8 KiB, and
+with them the whole error."""
+
+
 async def abort(context: ServicerContext, error: ErrorInfo) -> NoReturn:
-    """Ends the RPC with the error and its details."""
-    await context.abort(_STATUS_CODES[error.code], error.message, status_to_trailers(error))
+    """Ends the RPC with the error and its details; texts that are too long for trailers are cut."""
+    fitted = dataclasses.replace(
+        error,
+        message=_cut(error.message, LONGEST_MESSAGE_BYTES),
+        metadata={key: _cut(value, LONGEST_METADATA_BYTES) for key, value in error.metadata.items()},
+    )
+    await context.abort(_STATUS_CODES[error.code], fitted.message, status_to_trailers(fitted))
     raise AssertionError("abort raises")
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    data = text.encode()
+    return text if len(data) <= limit_bytes else data[: limit_bytes - 3].decode(errors="ignore") + "…"
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -86,8 +104,8 @@ def _wrap_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., An
 async def _answer(error: BaseException, context: ServicerContext, method: str) -> NoReturn:
     if isinstance(error, OmniFlowError):
         await abort(context, error.info)
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
+    if isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.UsageError):
+        raise error  # an abort, or the peer has gone while it was written to
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         if context.done() or (task is not None and task.cancelling()):

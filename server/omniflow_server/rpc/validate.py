@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+
 from omniflow.common.v1 import rules_pb2
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 
@@ -33,11 +34,11 @@ _NUMBERS = {
 }
 
 
-def validate(request: Message) -> None:
-    """Raises INVALID_FIELD with every violation of the request's rules."""
+def validate(request: Message, path: str = "") -> None:
+    """Raises INVALID_FIELD with every violation of the request's rules; `path` stands in front of their fields."""
     violations: list[Violation] = []
     for check in _checks_of(request.DESCRIPTOR):
-        check(request, "", violations)
+        check(request, path, violations)
     if violations:
         first = violations[0]
         raise OmniFlowError(Reason.INVALID_FIELD, f"{first.field}: {first.description}", violations=violations)
@@ -119,11 +120,18 @@ def _item_check(field: FieldDescriptor, rules: rules_pb2.FieldRules) -> Callable
 def _range_fault(value: float, minimum: float, maximum: float, unit: str = "") -> str:
     if minimum <= value <= maximum:  # false for NaN too
         return ""
-    if maximum == math.inf:
-        return f"{value:g}{unit} is below {minimum:g}{unit}"
-    if minimum == -math.inf:
-        return f"{value:g}{unit} is above {maximum:g}{unit}"
-    return f"{value:g}{unit} is not between {minimum:g} and {maximum:g}{unit}"
+    shown = f"{_number(value)}{unit}"
+    if minimum > -math.inf and maximum < math.inf:
+        return f"{shown} is not between {_number(minimum)} and {_number(maximum)}{unit}"
+    if math.isnan(value):
+        return f"{shown} is no number"
+    if value < minimum:
+        return f"{shown} is below {_number(minimum)}{unit}"
+    return f"{shown} is above {_number(maximum)}{unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def _text_check(rules: rules_pb2.FieldRules) -> Callable[[Any], str] | None:
@@ -147,9 +155,11 @@ def _text_check(rules: rules_pb2.FieldRules) -> Callable[[Any], str] | None:
 def _each(field: FieldDescriptor, fault: Callable[[Any], str]) -> Check:
     name = field.name
     if field.is_repeated:
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
 
         def check_items(message: Any, path: str, violations: list[Violation]) -> None:
-            for index, value in enumerate(getattr(message, name)):
+            values = getattr(message, name)
+            for index, value in ((key, key) for key in values) if is_map else enumerate(values):
                 if found := fault(value):
                     violations.append(Violation(field=f"{path}{name}[{index}]", description=found))
 

@@ -10,7 +10,6 @@ from omniflow_core.errors import invalid_field
 from omniflow_core.graph.explain import explain
 from omniflow_core.graph.findings import Finding
 from omniflow_core.graph.plan import GraphPlan
-
 from omniflow_server.control.catalog import Catalog, CatalogEntry
 from omniflow_server.rpc.paging import page
 from omniflow_server.rpc.status import ServicerContext

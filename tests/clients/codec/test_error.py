@@ -6,6 +6,7 @@ import grpc
 import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
+
 from omniflow.codec.error import (
     MAX_DETAILS_BYTES,
     STATUS_DETAILS_KEY,

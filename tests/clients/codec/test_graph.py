@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from omniflow.codec.graph import sampling_from_proto, sampling_to_proto
 from omniflow.graph.v1 import sampling_pb2
 from omniflow.interface import Sampling

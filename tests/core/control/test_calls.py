@@ -51,7 +51,9 @@ def test_supersede_names_earlier_calls_and_is_admitted_after_them() -> None:
     table = admission()
     table.arrive("a", tenant="t", session="s")
     table.arrive("b", tenant="t", session="s")
-    assert table.arrive("c", tenant="t", session="s", supersede=True) == Arrival(is_admitted=False, superseded=("a", "b"))
+    assert table.arrive("c", tenant="t", session="s", supersede=True) == Arrival(
+        is_admitted=False, superseded=("a", "b")
+    )
     assert table.end("b") is None
     assert table.end("a") == "c"
 
@@ -65,7 +67,9 @@ def test_end_of_unknown_call_changes_nothing() -> None:
     table.check_integrity()
 
 
-@pytest.mark.parametrize(("limits", "field"), [({"max_calls": 2}, "max_calls"), ({"max_calls_per_tenant": 2}, "max_calls_per_tenant")])
+@pytest.mark.parametrize(
+    ("limits", "field"), [({"max_calls": 2}, "max_calls"), ({"max_calls_per_tenant": 2}, "max_calls_per_tenant")]
+)
 def test_limit_refuses_with_a_retry_hint(limits: dict[str, int], field: str) -> None:
     table = admission(**limits)
     table.arrive("a", tenant="t")

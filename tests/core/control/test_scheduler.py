@@ -175,7 +175,10 @@ def test_return_order_under_shuffled_transport() -> None:
         drive.scheduler.handle(ActivationYielded(1, i, {"odd" if i % 2 else "even": i}))
     emitted: list[object] = []
     for activation_id in sorted(range(2, 1002), key=lambda a: (a % 2 == 0, -a)):
-        for event in (ActivationYielded(activation_id, 0, {"y": activation_id - 2}), ActivationFinished(activation_id, 1)):
+        for event in (
+            ActivationYielded(activation_id, 0, {"y": activation_id - 2}),
+            ActivationFinished(activation_id, 1),
+        ):
             emitted += [c.value for c in drive.scheduler.handle(event) if isinstance(c, Emit)]
     drive.scheduler.check_integrity()
     assert emitted == list(range(1000))
@@ -321,3 +324,32 @@ def test_cost_does_not_grow_with_finished_activations() -> None:
     (tree,) = drive.scheduler._trees
     assert sum(len(n.slots) for n in drive.scheduler._active[1].order_nodes.values()) == 0
     assert len(tree.root.slots) == 1  # only the root yield that everything descends from
+
+
+def test_acks_come_at_half_the_byte_credit() -> None:
+    drive = Driven(graph((node("a", yield_window=64),), "x>a.x a.y>out"), byte_credit=100)
+    drive(CallAdmitted({"x": "v"}))
+    sizes = (20, 29, 1, 49, 10, 200)
+    acks = [
+        c
+        for i, size in enumerate(sizes)
+        for c in drive(ActivationYielded(1, i, {"y": i}, size))
+        if isinstance(c, AckYields)
+    ]
+    assert acks == [AckYields(1, 3), AckYields(1, 5), AckYields(1, 6)]
+
+
+def test_acks_count_what_the_producer_stores() -> None:
+    drive = Driven(graph((node("a"),), "x>a.x a.y>out"), byte_credit=100)
+    drive(CallAdmitted({"x": "v"}))
+    assert AckYields(1, 1) in drive(ActivationYielded(1, 0, {"y": "v"}, 10, stored_bytes=40))
+
+
+def test_acks_of_bytes_wait_for_delivery() -> None:
+    """A large yield that a busy replica has not accepted holds the credit; once accepted, it gives it back."""
+    drive = Driven(graph((node("a"), node("b")), "x>a.x a.y>b.x b.y>out"), byte_credit=100)
+    drive(CallAdmitted({"x": "v"}))
+    assert short(drive(ActivationYielded(1, 0, {"y": "w"}, 90))) == ["start 2:b.main(x=w)"]
+    assert short(drive(ActivationYielded(1, 1, {"y": "w"}, 5))) == ["start 3:b.main(x=w)"]
+    assert drive(ActivationAccepted(3)) == []
+    assert short(drive(ActivationAccepted(2))) == ["ack 1<2"]

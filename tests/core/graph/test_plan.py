@@ -128,7 +128,9 @@ def test_plan_rejects_node_without_role() -> None:
 def test_plan_rejects_what_it_cannot_run() -> None:
     counted = node("a", activate_by_count=(CountTriggerSpec(field="x", constant=2),), replay=Replay.RESTART)
     spec = graph((counted,), "x>a.x a.y>out")
-    spec = dataclasses.replace(spec, edges=(dataclasses.replace(edge("x", "a.x"), chunks=ChunkSpec(size=2)), spec.edges[1]))
+    spec = dataclasses.replace(
+        spec, edges=(dataclasses.replace(edge("x", "a.x"), chunks=ChunkSpec(size=2)), spec.edges[1])
+    )
     assert faults(spec) == [
         ("UNSUPPORTED", "nodes[0].activate_by_count"),
         ("UNSUPPORTED", "nodes[0].replay"),

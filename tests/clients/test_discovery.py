@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from omniflow import discovery
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_roles.harness import discovery
 from omniflow_roles.noop import Echo
 
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
+from omniflow.flow import Flow
 from omniflow.interface import ENTRY_POINT_GROUP, Interface
 from omniflow_core.errors import OmniFlowError, Reason
 
@@ -15,11 +16,14 @@ def registered() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def load(name: str) -> type[Interface]:
-    """The class of an interface.
+def load(name: str, flows: Iterable[Flow] = ()) -> type[Interface]:
+    """The class of an interface: of one of the flows, whose files may define their own, or by its entry point.
 
     Raises UNKNOWN_INTERFACE naming the nearest, and INVALID_CONFIG for an entry point that is no interface of that name.
     """
+    for flow in flows:
+        if name in flow.graph.interfaces:
+            return flow.graph.interfaces[name]
     known = registered()
     point = known.get(name)
     if point is None:

@@ -1,0 +1,69 @@
+"""What a bench prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.harness import report
+from tests.bench.harness.noise import Noise
+from tests.bench.harness.report import Check, Report, table
+
+QUIET = Noise(
+    busy_share=0.0, spin_wall_ms=10.0, spin_cpu_ms=10.0, timer_late_p50_ms=0.1, timer_late_p99_ms=0.2, load=0.5
+)
+
+
+def example() -> Report:
+    return Report(
+        name="example",
+        title="an example",
+        columns=["contestant", "per s"],
+        rows=[["floor", "10"], ["ours", "9"]],
+        checks=[Check(what="ours against the floor", value=0.9, at_least=0.8), Check(what="RSS", value=81, at_most=80)],
+        looks=[QUIET],
+        details={"floor": {"per_s": 10}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "is_met"),
+    [
+        (Check(what="x", value=0.8, at_least=0.8), True),
+        (Check(what="x", value=0.79, at_least=0.8), False),
+        (Check(what="x", value=3.0, at_most=3.0), True),
+        (Check(what="x", value=3.1, at_most=3.0), False),
+    ],
+    ids=["just enough", "too little", "just not too much", "too much"],
+)
+def test_check_holds_its_bound(check: Check, is_met: bool) -> None:
+    assert check.is_met is is_met
+
+
+def test_table_aligns_numbers_to_the_right() -> None:
+    assert table(["name", "n"], [["a", "100"], ["longer", "2"]]) == [
+        "name      n",
+        "------  ---",
+        "a       100",
+        "longer    2",
+    ]
+
+
+def test_report_says_what_holds_and_what_does_not() -> None:
+    lines = example().text().splitlines()
+    assert lines[0] == "an example"
+    assert any(line.startswith("ok ") and "ours against the floor: 0.9" in line for line in lines)
+    assert any(line.startswith("MISS") and "RSS: 81" in line for line in lines)
+    assert lines[-1].startswith("noise: others 0% of the CPU typical")
+
+
+def test_report_writes_everything_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    content = json.loads(example().write().read_text())
+    assert content["bench"] == "example"
+    assert [check["is_met"] for check in content["checks"]] == [True, False]
+    assert content["results"] == {"floor": {"per_s": 10}}
+    assert content["noise"]["summary"]["spin_slowdown_max"] == 1.0
+    assert content["machine"]["grpcio"]

@@ -1,0 +1,113 @@
+"""The assistant with real weights: the demo, and what a caller sees when each of its roles is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import omniflow
+from omniflow_core.errors import OmniFlowError, Reason
+from tests.server.launch.installed import Installed
+
+pytestmark = [pytest.mark.assistant, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+GREEDY = omniflow.Sampling(temperature=0.0, max_tokens=96)
+QUESTION = "What is music?"
+RELOAD_S = 120.0
+"""A role that was killed loads its model again, on a machine that may be busy."""
+
+
+def test_demo_answers_a_typed_and_a_spoken_question(tmp_path: Path) -> None:
+    out = tmp_path / "demo.wav"
+    result = subprocess.run(
+        [sys.executable, "-m", "omniflow_server", "demo", "--out", str(out)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    share = re.search(r"(\d+)% of the words of the answer were understood", result.stdout)
+    assert share is not None, result.stdout
+    assert int(share[1]) >= 60
+    assert "heard: Why is water important" in result.stdout
+    with wave.open(str(out)) as speech:
+        assert speech.getnframes() / speech.getframerate() > 3.0
+
+
+@pytest.fixture(scope="module")
+def command() -> Iterator[Installed]:
+    with tempfile.TemporaryDirectory(prefix="of-") as folder:
+        installed = Installed(folder=Path(folder))
+        try:
+            installed("up", "assistant", "--detach", "--listen", "127.0.0.1:0")
+            yield installed
+        finally:
+            installed("down")
+
+
+async def ask(client: omniflow.Client) -> tuple[str, int]:
+    """(the text of the answer, the bytes of its speech)."""
+    text, speech = "", 0
+    async for event in client.stream("assistant", text=QUESTION, sampling=GREEDY):
+        if isinstance(event, omniflow.Output):
+            if isinstance(event.value, omniflow.Tokens):
+                text += event.value.text
+            elif isinstance(event.value, omniflow.Audio):
+                speech += len(event.value.data)
+    return text, speech
+
+
+@pytest.mark.parametrize("role", ["llm", "tts"])
+async def test_killed_role_under_a_stream_is_replaced_and_the_next_call_works(command: Installed, role: str) -> None:
+    status = command.status()
+    async with omniflow.connect(status["target"]) as client:
+        first = await ask(client)
+        (victim,) = [p for p in command.status()["processes"] if p["role"] == role]
+        with pytest.raises(OmniFlowError) as caught:
+            async for event in client.stream("assistant", text=QUESTION, sampling=GREEDY):
+                wanted = omniflow.Tokens if role == "llm" else omniflow.Audio
+                if isinstance(event, omniflow.Output) and isinstance(event.value, wanted):
+                    os.kill(victim["pid"], 9)
+        assert caught.value.reason is Reason.REPLICA_LOST
+        assert caught.value.info.metadata["node"] == role
+        killed_s = time.monotonic()
+        while (now := _process(command, role))["pid"] == victim["pid"] or now["restarts"] == victim["restarts"]:
+            assert time.monotonic() - killed_s < 2.5, "not replaced within two seconds"
+            await asyncio.sleep(0.05)
+        while await client.health("graphs/assistant") is not omniflow.Health.SERVING:
+            assert time.monotonic() - killed_s < RELOAD_S
+            await asyncio.sleep(0.2)
+        assert await ask(client) == first, "greedy, so the new process gives the same answer"
+
+
+def _process(command: Installed, role: str) -> dict[str, object]:
+    (found,) = [p for p in command.status()["processes"] if p["role"] == role]
+    return dict(found)
+
+
+async def test_call_without_a_question_names_the_inputs(command: Installed) -> None:
+    async with omniflow.connect(command.status()["target"]) as client:
+        with pytest.raises(OmniFlowError) as caught:
+            await client.run("assistant")
+        assert caught.value.reason is Reason.MISSING_INPUT
+        assert [v.field for v in caught.value.violations] == ["call.inputs[audio]", "call.inputs[text]"]
+
+
+async def test_audio_that_is_not_wav_names_its_field(command: Installed) -> None:
+    async with omniflow.connect(command.status()["target"]) as client:
+        with pytest.raises(OmniFlowError) as caught:
+            await client.run("assistant", audio=omniflow.Audio(b"ID3 no wave", "audio/wav"))
+        assert caught.value.reason is Reason.INVALID_MEDIA
+        assert "audio" in caught.value.violations[0].field

@@ -1,0 +1,201 @@
+"""A role server by script: speaks the Execute protocol, and does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from omniflow.codec.common import value_from_proto, value_to_proto
+from omniflow.codec.error import status_to_proto
+from omniflow.common.v1 import value_pb2
+from omniflow.role.v1 import replica_pb2
+from omniflow.role.v1 import role_execution_service_pb2 as pb
+from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
+from omniflow.values import Value
+from omniflow_core.errors import ErrorInfo, Reason
+from tests.roles.running import eventually
+
+HEARTBEAT_S = 0.5
+
+
+@dataclass(eq=False)
+class Work:
+    """An activation that was given to the role."""
+
+    stream: Stream
+    handle: int
+    start: pb.StartActivation
+    acked: int = 0
+    cancelled: str | None = None
+
+    @property
+    def node(self) -> str:
+        return self.start.activation.node
+
+    def input(self, name: str) -> Value:
+        """The Python value of an input that came inline."""
+        return value_from_proto(self.start.facets[0].fields[name].values[0].value)
+
+    async def accept(self) -> None:
+        await self.send(accepted=pb.ActivationAccepted())
+
+    async def give(self, ordinal: int, **fields: Value | value_pb2.Value) -> None:
+        message = pb.ActivationYield(ordinal=ordinal)
+        for name, value in fields.items():
+            message.fields[name].CopyFrom(value if isinstance(value, value_pb2.Value) else value_to_proto(value))
+        await self.send(**{"yield": message})
+
+    async def complete(self, yield_count: int = 0, **fields: Any) -> None:
+        await self.send(completed=pb.ActivationCompleted(yield_count=yield_count, **fields))
+
+    async def fail(self, reason: Reason = Reason.INTERFACE_FAILED, message: str = "it broke") -> None:
+        status = status_to_proto(ErrorInfo(reason=reason, message=message))
+        await self.send(failed=pb.ActivationFailed(status=status))
+
+    async def send(self, **result: Any) -> None:
+        await self.stream.send(pb.ExecuteResult(handle=self.handle, **result))
+
+
+@dataclass(eq=False)
+class Stream:
+    """One Execute stream of a control plane."""
+
+    context: Any
+    hello: pb.ControlHello
+    work: dict[int, Work] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def send(self, *results: pb.ExecuteResult) -> None:
+        async with self.lock:
+            await self.context.write(pb.ExecuteResponse(results=results))
+
+
+class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
+    """Serves on a socket while its context is open.
+
+    `on_work` is called for each activation; without one the test looks at `work` itself.
+    """
+
+    def __init__(
+        self, *interfaces: str, role: str = "worker", replica_id: str = "worker-0", life: str = "1", most: int = 0
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="of-role-")
+        self.replica = replica_pb2.Replica(
+            role=role,
+            replica_id=replica_id,
+            incarnation_id=life,
+            endpoint=f"unix:{self._folder.name}/role.sock",
+            interfaces=interfaces,
+            state=replica_pb2.REPLICA_STATE_READY,
+            protocol_revisions=[1],
+            max_activations=most,
+        )
+        self.streams: list[Stream] = []
+        self.work: list[Work] = []
+        self.cancelled_calls: list[str] = []
+        self.released_calls: list[str] = []
+        self.on_work: Callable[[Work], Any] | None = None
+        self.is_silent = False
+        """Sends no heartbeats, and answers no hello."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._folder.cleanup()
+
+    async def listen(self) -> None:
+        """Serves, also again after `stop`."""
+        self._server = grpc.aio.server()
+        pb_grpc.add_RoleExecutionServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(self.replica.endpoint)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Ends every stream, as a process that dies."""
+        await self._server.stop(None)
+
+    async def next_work(self, count: int) -> list[Work]:
+        """The activations so far, when there are `count`."""
+        await eventually(lambda: len(self.work) >= count)
+        assert len(self.work) == count
+        return self.work
+
+    def of_node(self, node: str) -> list[Work]:
+        return [work for work in self.work if work.node == node]
+
+    async def Execute(self, requests: AsyncIterator[pb.ExecuteRequest], context: Any) -> None:
+        stream: Stream | None = None
+        beating: asyncio.Task[None] | None = None
+        try:
+            async for request in requests:
+                for command in request.commands:
+                    if command.WhichOneof("command") == "hello":
+                        stream = await self._greet(command.hello, context)
+                        beating = asyncio.create_task(self._beat(stream))
+                    else:
+                        assert stream is not None, "the hello comes first"
+                        self._take(stream, command)
+        finally:
+            if beating is not None:
+                beating.cancel()
+
+    async def _greet(self, hello: pb.ControlHello, context: Any) -> Stream:
+        if hello.replica_incarnation_id != self.replica.incarnation_id:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another life")
+        stream = Stream(context, hello)
+        self.streams.append(stream)
+        if not self.is_silent:
+            await stream.send(pb.ExecuteResult(hello=pb.ReplicaHello(replica=self.replica)))
+        return stream
+
+    async def _beat(self, stream: Stream) -> None:
+        with contextlib.suppress(Exception):
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                if not self.is_silent:
+                    await stream.send(pb.ExecuteResult(heartbeat=pb.StreamHeartbeat()))
+
+    def _take(self, stream: Stream, command: pb.ExecuteCommand) -> None:
+        kind = command.WhichOneof("command")
+        if kind == "start":
+            work = stream.work[command.handle] = Work(stream, command.handle, command.start)
+            self.work.append(work)
+            if self.on_work is not None:
+                task = asyncio.ensure_future(self.on_work(work))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        elif kind == "yield_ack":
+            stream.work[command.handle].acked = command.yield_ack.next_ordinal
+        elif kind == "cancel":
+            stream.work[command.handle].cancelled = command.cancel.reason
+
+    async def CancelActivations(
+        self, request: pb.CancelActivationsRequest, context: Any
+    ) -> pb.CancelActivationsResponse:
+        self.cancelled_calls.append(request.call_id)
+        return pb.CancelActivationsResponse()
+
+    async def ReleaseCall(self, request: pb.ReleaseCallRequest, context: Any) -> pb.ReleaseCallResponse:
+        self.released_calls.extend(request.call_ids)
+        return pb.ReleaseCallResponse()
+
+
+async def upper(work: Work) -> None:
+    """One yield: the text in upper case."""
+    await work.accept()
+    await work.give(0, y=str(work.input("x")).upper())
+    await work.complete(1)

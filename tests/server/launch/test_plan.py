@@ -1,0 +1,108 @@
+"""From a flow to the processes that serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from omniflow.dsl import Graph
+from omniflow.flow import Flow, RolePlan
+from omniflow.interface import Field, Interface, groups
+from omniflow.values import ValueType
+from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.config import Settings
+from omniflow_server.control.settings import ControlSettings
+from omniflow_server.launch.plan import LaunchPlan, plan_launch
+
+RUNTIME = Path("/run/omniflow/default")
+
+
+class Echo(Interface):
+    name = "test.echo"
+    inputs = groups(text=Field(ValueType.TEXT))
+    outputs: ClassVar[Mapping[str, Field]] = {"text": Field(ValueType.TEXT)}
+
+
+def flow(*roles: RolePlan) -> Flow:
+    graph = Graph("echo")
+    node = graph.node("echo", Echo, role="echo")
+    graph.input("text", ValueType.TEXT) >> node.inputs.field("text")
+    node.output("text") >> graph.output("text", ValueType.TEXT)
+    return Flow(name="echo", graph=graph, roles=roles)
+
+
+ECHO = RolePlan(name="echo", interfaces=("test.echo", "test.other"), env={"LOUD": "1"})
+
+
+def plan(*roles: RolePlan, settings: Settings | None = None, runtime: Path = RUNTIME) -> LaunchPlan:
+    return plan_launch(
+        flow(*roles), "echo", settings or Settings(), name="default", runtime=runtime, python="/usr/bin/python"
+    )
+
+
+def test_plan_puts_the_control_plane_first_and_hands_it_the_flow() -> None:
+    launch = plan(ECHO)
+    control = launch.processes[0]
+    assert control.argv == ("/usr/bin/python", "-m", "omniflow_server.launch.control", str(RUNTIME / "control.json"))
+    assert (control.name, control.role) == ("control", "")
+    assert launch.control.flows == ("echo",)
+    assert launch.control.internal_listen == launch.internal_target == f"unix:{RUNTIME}/control.sock"
+    assert launch.graph == "graphs/echo"
+    assert launch.target == ControlSettings().listen
+
+
+def test_plan_gives_each_replica_its_command_socket_log_and_environment() -> None:
+    role = plan(ECHO).processes[1]
+    assert role.argv == (
+        *("/usr/bin/python", "-m", "omniflow_roles", "serve", "--role", "echo", "--replica-id", "echo-0"),
+        *("--interfaces", "test.echo,test.other", "--registry", f"unix:{RUNTIME}/control.sock"),
+        *("--listen", f"unix:{RUNTIME}/echo-0.sock"),
+    )
+    assert (role.log, role.env) == (RUNTIME / "logs" / "echo-0.log", {"LOUD": "1"})
+    assert (role.role, role.replica_id) == ("echo", "echo-0")
+
+
+def test_plan_numbers_the_replicas() -> None:
+    launch = plan(RolePlan(name="echo", interfaces=("test.echo",), replicas=3))
+    assert [process.name for process in launch.processes] == ["control", "echo-0", "echo-1", "echo-2"]
+
+
+def test_plan_takes_the_interpreter_of_the_roles_environment() -> None:
+    role = RolePlan(name="echo", interfaces=("test.echo",), environment="torch")
+    settings = Settings(environments={"torch": "/opt/torch/python", "base": "/opt/base/python"})
+    assert plan(role, settings=settings).processes[1].argv[0] == "/opt/torch/python"
+    assert plan(ECHO, settings=settings).processes[1].argv[0] == "/opt/base/python"
+
+
+def test_plan_gives_the_control_plane_time_to_drain() -> None:
+    launch = plan(ECHO, settings=Settings(control=ControlSettings(drain_timeout_s=30)))
+    assert [process.stop_grace_s for process in launch.processes] == [40.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ((), "node echo: no role of the flow is named 'echo'"),
+        ((RolePlan(name="echo", interfaces=("x",)),), "the role 'echo' does not serve the interface 'test.echo'"),
+        ((ECHO, ECHO), "role echo: the name is taken"),
+        ((ECHO, ECHO, RolePlan(name="b", interfaces=(), replicas=0)), r"role echo: the name is taken.*\(and 1 more\)"),
+        ((ECHO, RolePlan(name="control", interfaces=())), "role control: the name is taken"),
+        ((RolePlan(name="echo", interfaces=("test.echo",), replicas=0),), "needs at least one replica"),
+        (
+            (RolePlan(name="echo", interfaces=("test.echo",), environment="torch"),),
+            "environment 'torch' of the roles echo has no interpreter; set OMNIFLOW_ENVIRONMENTS_TORCH=/path/to/python",
+        ),
+    ],
+)
+def test_plan_refuses_a_flow_that_cannot_run(roles: tuple[RolePlan, ...], message: str) -> None:
+    with pytest.raises(OmniFlowError, match=message) as caught:
+        plan(*roles)
+    assert caught.value.reason is Reason.INVALID_CONFIG
+
+
+def test_plan_refuses_a_runtime_folder_too_long_for_sockets() -> None:
+    with pytest.raises(OmniFlowError, match="set OMNIFLOW_RUNTIME_DIR to a shorter one"):
+        plan(ECHO, runtime=Path("/" + "x" * 100))
