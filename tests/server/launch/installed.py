@@ -22,7 +22,8 @@ class Installed:
     @property
     def env(self) -> dict[str, str]:
         """The environment of the command."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("OMNIFLOW_")}
+        kept = "OMNIFLOW_ENVIRONMENTS_"  # where the interpreters of roles are; everything else is the test's own
+        clean = {n: v for n, v in os.environ.items() if not n.startswith("OMNIFLOW_") or n.startswith(kept)}
         return clean | {
             "PYTHONPATH": ":".join(filter(None, sys.path)),
             "OMNIFLOW_RUNTIME_DIR": str(self.folder / "run"),
