@@ -31,6 +31,7 @@ from omniflow.graph.v1 import graph_service_pb2
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop
 from omniflow.role.v1 import role_registry_service_pb2_grpc, value_service_pb2_grpc
+from omniflow.rpc_errors import ErrorInterceptor
 from omniflow.threads import ThreadPool
 from omniflow.workflow.v1 import workflow_service_pb2, workflow_service_pb2_grpc
 from omniflow_core.errors import OmniFlowError, Reason
@@ -46,7 +47,6 @@ from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.rpc.graph_service import GraphServicer
 from omniflow_server.rpc.health import Health
 from omniflow_server.rpc.role_registry_service import RoleRegistryServicer
-from omniflow_server.rpc.status import ErrorInterceptor
 from omniflow_server.rpc.workflow_service import WorkflowServicer
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
         control_id=settings.control_id, incarnation_id=secrets.token_hex(8), value_endpoint=internal_target
     )
     store = ValueStore(
-        endpoint=internal_target, incarnation_id=identity.incarnation_id, budget_bytes=settings.tenant_spool_bytes
+        endpoint=internal_target, incarnation_id=identity.incarnation_id, budget_bytes=settings.spool_bytes
     )
     threads = ThreadPool(settings.inline_threads, name="inline")
     async with contextlib.AsyncExitStack() as stack:
@@ -122,6 +122,7 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
         public, internal = _public_server(plane), _internal_server(plane)
         plane.target = _bind(public, settings.listen)
         _bind(internal, internal_target)
+        stack.push_async_callback(plane.inline.close)
         # Roles keep streams open for as long as we live; there is nothing to wait for once the calls have ended.
         for server, grace_s in ((internal, 0.0), (public, STOP_GRACE_S)):
             await server.start()
@@ -130,7 +131,7 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
             await plane.install(plane.catalog.compile(flow.graph.spec()))
         await plane.health.refresh()
         tasks.create_task(_expire_leases(plane.registry))
-        stack.push_async_callback(plane.inline.close)
+        tasks.create_task(_forget_calls(plane.calls))
         yield plane
 
 
@@ -231,6 +232,13 @@ async def _expire_leases(registry: Registry) -> None:
     while True:
         await asyncio.sleep(EXPIRE_INTERVAL_S)
         registry.expire(time.monotonic())
+
+
+async def _forget_calls(calls: CallTable) -> None:
+    """Ended calls are dropped in time also when nothing else happens."""
+    while True:
+        await asyncio.sleep(FORGET_INTERVAL_S)
+        calls.forget_ended()
 
 
 async def serve(settings: ControlSettings) -> None:

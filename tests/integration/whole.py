@@ -41,7 +41,7 @@ class Mark(Upper):
     name = "whole.mark"
 
     async def run(self, inputs: Inputs, context: Context) -> Any:
-        return {"text": f"{inputs['text']}!"}
+        return {"text": str(inputs["text"]) + "!"}
 
 
 class Count(Upper):
@@ -149,7 +149,7 @@ def _single(interface: type[Interface]) -> Graph:
 async def role_server(made: ControlPlane, replica_id: str = "worker-0", **settings: Any) -> AsyncIterator[RoleServer]:
     """A role server that has registered and is connected. Leaving it without a drain is its death."""
     with tempfile.TemporaryDirectory(prefix="of-role-") as folder:
-        options = {
+        options: dict[str, Any] = {
             "role": "worker",
             "replica_id": replica_id,
             "listen": f"unix:{Path(folder) / 'role.sock'}",

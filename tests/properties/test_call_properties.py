@@ -92,4 +92,9 @@ def test_what_came_before_a_cancel_is_a_prefix_of_what_would_have_come(shape: Sh
 
 
 def test_scheduler_is_only_changed_by_handle() -> None:
-    assert [n for n in vars(CallScheduler) if not n.startswith("_")] == ["active_count", "handle", "check_integrity"]
+    assert [n for n in vars(CallScheduler) if not n.startswith("_")] == [
+        "active_count",
+        "undelivered_inputs",
+        "handle",
+        "check_integrity",
+    ]

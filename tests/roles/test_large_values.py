@@ -27,9 +27,9 @@ from omniflow.large_values import (
 )
 from omniflow.role.v1 import value_service_pb2 as messages
 from omniflow.role.v1 import value_service_pb2_grpc
+from omniflow.rpc_errors import ErrorInterceptor
 from omniflow.values import Action, Audio, ElementType, Image, Tensor, Value
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_roles.harness.errors import ErrorInterceptor
 from omniflow_roles.noop.large import pattern
 from tests.roles.running import eventually
 

@@ -156,7 +156,7 @@ class Interface:
     inputs: ClassVar[InputGroups]
     outputs: ClassVar[Mapping[str, Field]]
     max_concurrency: ClassVar[int] = 1
-    """Activations that run at the same time in one process; the rest wait."""
+    """Activations that run at the same time in one role process; the rest wait. Inline nodes are not limited by it."""
 
     def setup(self) -> Awaitable[None] | None:
         """Load what the interface needs. Runs once, before the process counts as ready; may block."""

@@ -17,6 +17,7 @@ from omniflow.graph.v1 import graph_service_pb2, graph_service_pb2_grpc
 from omniflow.workflow.v1 import workflow_service_pb2_grpc
 from omniflow_core.errors import OmniFlowError, Reason
 
+CANCEL_RETRY_S = 0.05
 CANCEL_TIMEOUT_S = 2.0
 """How long a cancel that a caller waits for may take; the call's detach_grace ends it anyway."""
 FINISH_TIMEOUT_S = 1.0
@@ -127,11 +128,19 @@ class Connection:
             raise RuntimeError("the client is closed; make calls inside its `async with` block")
 
     async def cancel_call(self, *, call_id: str, request_id: str, reason: str) -> None:
-        """Cancels a call that nobody waits for any more; errors are passed over, since its grace ends it too."""
+        """Cancels a call that nobody waits for any more; errors are passed over, since its grace ends it too.
+
+        The connection may just have broken, which is why it is cancelled: it waits for the next one.
+        """
         request = graph_service_pb2.CancelCallRequest(call_id=call_id, request_id=request_id, reason=reason)
-        try:
-            await self.graphs.CancelCall(request, metadata=self.metadata(), timeout=CANCEL_TIMEOUT_S)
-        except grpc.RpcError:
+        deadline_s = self.loop.time() + CANCEL_TIMEOUT_S
+        while (left_s := deadline_s - self.loop.time()) > 0:
+            try:
+                await self.graphs.CancelCall(request, metadata=self.metadata(), timeout=left_s, wait_for_ready=True)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    await asyncio.sleep(CANCEL_RETRY_S)
+                    continue
             return
 
 

@@ -19,19 +19,20 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from omniflow.health_service import HEALTH_SERVICE, NOT_SERVING, SERVING, HealthServicer
 from omniflow.interface import Interface
 from omniflow.internal_rpc import SERVER_OPTIONS
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop, unix_target
 from omniflow.role.v1 import value_service_pb2, value_service_pb2_grpc
+from omniflow.rpc_errors import ErrorInterceptor
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
-from omniflow_roles.harness.errors import ErrorInterceptor
 from omniflow_roles.harness.host import RoleHost
 from omniflow_roles.harness.registration import Registration
 from omniflow_roles.harness.replica import ReplicaIdentity, State
@@ -70,7 +71,7 @@ class RoleServer:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(sole_loop())
-            self._health = health.aio.HealthServicer()
+            self._health = HealthServicer()
             server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(ErrorInterceptor(),))
             endpoint = _bind(server, self._settings)
             self.identity = _identity(self._settings, self._interfaces, endpoint)
@@ -92,7 +93,7 @@ class RoleServer:
             stack.callback(retained.close)
             self._servicer = RoleExecutionServicer(self.host, self.identity, self.store, retained, self._settings)
             self._add_services(server)
-            await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+            self._set_health(NOT_SERVING)
             await server.start()
             stack.push_async_callback(server.stop, 0)
             self._cleanup = stack.pop_all()
@@ -148,13 +149,13 @@ class RoleServer:
         self.host.state = State.READY
         self._is_ready.set()
         registration.announce()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._set_health(SERVING)
         logger.info("ready")
 
     async def _wind_down(self, registration: Registration) -> None:
         self.host.state = State.DRAINING
         registration.announce()
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._set_health(NOT_SERVING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_grace_s):
                 await self.host.wait_idle()
@@ -170,13 +171,11 @@ class RoleServer:
         server.add_generic_rpc_handlers((self._servicer.generic_handler(),))
         value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(self.store), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            (SERVICE, VALUE_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-        )
+        reflection.enable_server_reflection((SERVICE, VALUE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server)
 
-    async def _set_health(self, status: Any) -> None:
+    def _set_health(self, status: int) -> None:
         for service in ("", SERVICE, VALUE_SERVICE):
-            await self._health.set(service, status)
+            self._health.set(service, status)
 
 
 def _bind(server: grpc.aio.Server, settings: RoleSettings) -> str:

@@ -142,6 +142,11 @@ class CallScheduler:
         """Activations that have not ended."""
         return len(self._active)
 
+    @property
+    def undelivered_inputs(self) -> int:
+        """Values of streaming inputs that some receiver has not accepted yet."""
+        return self._source.window.undelivered
+
     def handle(self, event: Event) -> list[Command]:
         """Takes one event in and says what to do, in order."""
         return self._handlers[type(event)](event)

@@ -39,6 +39,11 @@ class YieldWindow:
         self._delivered = 0
         self._acked = 0
 
+    @property
+    def undelivered(self) -> int:
+        """Yields that have come and are not delivered."""
+        return self.next_ordinal - self._delivered
+
     def register(self, receivers: int, size_bytes: int) -> int | None:
         """The next yield came and waits for `receivers` acceptances. Returns a due acknowledgement."""
         ordinal = self.next_ordinal

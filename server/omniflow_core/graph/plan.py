@@ -286,8 +286,12 @@ def _unsupported(spec: GraphSpec) -> Iterator[Finding]:
 
 def _unfed_fields(spec: GraphSpec) -> Iterator[Finding]:
     fed = {(edge.target_node, edge.target_group, edge.target_field) for edge in spec.edges}
+    fed_groups = {(node, group) for node, group, _ in fed}
     for i, node in enumerate(spec.nodes):
+        has_alternative = any((node.name, group.name) in fed_groups for group in node.groups)
         for j, group in enumerate(node.groups):
+            if has_alternative and (node.name, group.name) not in fed_groups:
+                continue  # one complete group is enough; this graph does not use the other
             for field in group.fields:
                 if not field.is_optional and (node.name, group.name, field.name) not in fed:
                     yield Finding(

@@ -44,6 +44,11 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 * 1024
 """Size of the pieces of a large output: big enough to be cheap, small enough not to hold up other streams."""
 
+INPUT_BACKLOG = 256
+"""Values of streaming inputs that may wait for their nodes before no more are read from the client."""
+INPUT_WAIT_S = 30.0
+"""How long reading waits for them: a stream may carry other calls, which wait with it."""
+
 EVENT_LIMIT_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Largest single event: what a client takes in one message by default, less some room."""
 
@@ -115,8 +120,10 @@ class Call:
         self._on_terminal = on_terminal
         self._frames: dict[tuple[str, str], ValueFrames] = {}
         self._events: deque[Event] = deque()
+        self._input_waiters: list[asyncio.Future[None]] = []
         self._is_handling = False
-        self._waiting: deque[Emit | FinishCall | graph_event_pb2.GraphEvent] = deque()
+        self._waiting: deque[Emit | AckYields | FinishCall | graph_event_pb2.GraphEvent] = deque()
+        """What follows a large output that is on its way to the log."""
         self._pump_task: asyncio.Task[None] | None = None
         self._wants_release = False
         self._held_acks: dict[int, int] = {}
@@ -142,6 +149,29 @@ class Call:
                         self.fail_command(command, error)
         finally:
             self._is_handling = False
+        if self._input_waiters and not self._has_input_backlog:
+            waiters, self._input_waiters = self._input_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    @property
+    def _has_input_backlog(self) -> bool:
+        return self.takes_input and self.scheduler.undelivered_inputs >= INPUT_BACKLOG
+
+    async def wait_input_room(self) -> None:
+        """Returns when more streaming input may be read; a call whose receivers take nothing for too long fails."""
+        try:
+            async with asyncio.timeout(INPUT_WAIT_S):
+                while self._has_input_backlog:
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._input_waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            self.cancel(
+                Reason.BUFFER_FULL,
+                f"{INPUT_BACKLOG} values of streaming inputs were not taken by their nodes within {INPUT_WAIT_S:.0f} s.",
+            )
 
     def fail_command(self, command: Command, error: Exception) -> None:
         """A command that cannot be performed fails its activation or call; those after it are performed all the same."""
@@ -217,6 +247,13 @@ class Call:
         self._dispatcher.start(self, command)
 
     def _ack(self, command: AckYields) -> None:
+        """Yields are delivered when what they emitted is in the log, and the log has room."""
+        if self._pump_task is not None:
+            self._waiting.append(command)
+        else:
+            self._ack_in_turn(command)
+
+    def _ack_in_turn(self, command: AckYields) -> None:
         if self.log.is_full:
             if not self._held_acks:
                 self.log.when_drained(self._send_held_acks)
@@ -251,13 +288,20 @@ class Call:
     # --- the log ---------------------------------------------------------------------------------------------------
 
     def append_event(self, event: graph_event_pb2.GraphEvent) -> None:
-        """Logs an event that is not a value, in turn. Nothing once the call has ended."""
-        if not self.takes_input:
+        """Logs an event that is not a value, in turn. Nothing once the call has ended.
+
+        No window bounds progress, so a report is left out while the log is full, and replaces one that still waits.
+        """
+        is_progress = event.HasField("progress")
+        if not self.takes_input or (is_progress and self.log.is_full):
             return
-        if self._pump_task is not None:
-            self._waiting.append(event)
-        else:
+        if self._pump_task is None:
             self._append_message(event)
+            return
+        last = self._waiting[-1] if len(self._waiting) > 1 else None  # the first is being logged
+        if is_progress and isinstance(last, graph_event_pb2.GraphEvent) and last.node == event.node:
+            self._waiting.pop()
+        self._waiting.append(event)
 
     def _emit(self, command: Emit) -> None:
         value = command.value
@@ -321,6 +365,8 @@ class Call:
                 item = self._waiting[0]
                 if isinstance(item, Emit):
                     await self._emit_in_turn(item)
+                elif isinstance(item, AckYields):
+                    self._ack_in_turn(item)
                 elif isinstance(item, FinishCall):
                     self._append_finished(item)
                 else:

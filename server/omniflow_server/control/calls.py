@@ -100,7 +100,7 @@ class CallTable:
 
     def accept(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> tuple[Call, bool]:
         """A new call, or the one that the request id stands for (then True). Raises typed errors without a trace."""
-        self._forget_ended()
+        self.forget_ended()
         digest = hashlib.sha256(graph.encode() + b"\0" + spec.SerializeToString(deterministic=True)).digest()
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
@@ -254,7 +254,7 @@ class CallTable:
     def resume(self, token: str, *, tenant: str) -> Call:
         """The call of a resume token. A call of a process that is gone answers OWNER_LOST."""
         call_id = self._tokens.check(token, tenant=tenant, now_unix_s=time.time())
-        self._forget_ended()
+        self.forget_ended()
         record = self._records.get(call_id)
         if record is None:
             raise OmniFlowError(
@@ -269,7 +269,7 @@ class CallTable:
         return self._find(call_id, tenant).call
 
     def _find(self, call_id: str, tenant: str) -> _Record:
-        self._forget_ended()
+        self.forget_ended()
         record = self._records.get(call_id)
         if record is None or record.call.tenant != tenant:
             raise OmniFlowError(Reason.UNKNOWN_CALL, f"There is no call {call_id!r}, or its events have expired.")
@@ -295,12 +295,12 @@ class CallTable:
             record.kept_bytes = call.log.kept_bytes
             self._ended[call.call_id] = record
             self._ended_bytes += record.kept_bytes
-        self._forget_ended()
+        self.forget_ended()
         self._admit_next(self._admission.end(call.call_id))
         if not len(self._admission):
             self._idle.set()
 
-    def _forget_ended(self) -> None:
+    def forget_ended(self) -> None:
         """Drops ended calls that are too old or too many, oldest first."""
         limit_s = time.monotonic() - self._settings.ended_call_ttl_s
         while self._ended:

@@ -121,6 +121,10 @@ def _unknown_placeholder(plan: GraphPlan, name: str, path: str) -> OmniFlowError
     )
 
 
+LINE_LIMIT = 1024
+"""Values of streaming inputs that may wait in line for a queued call, or behind one that is still being uploaded."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Arriving:
     """A value in line. `block` is None once its bytes are complete, or when they never were apart."""
@@ -183,6 +187,10 @@ class InputLine:
             raise invalid_field(f"{path}.value", "give a value, or is_last, or both")
         if message.field not in self._open:
             raise invalid_field(f"{path}.field", f"input {message.field!r} is closed", reason=Reason.CALL_ENDED)
+        if len(self._line) >= LINE_LIMIT:
+            raise OmniFlowError(
+                Reason.BUFFER_FULL, f"{LINE_LIMIT} values wait for the call to run; push more when it has started."
+            )
         self._line.append(self._arrive(message.field, value, is_last=message.is_last))
         if message.is_last:
             self._open.discard(message.field)

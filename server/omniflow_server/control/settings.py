@@ -37,8 +37,8 @@ class ControlSettings:
     """Lease of a role replica."""
     max_payload_bytes: int = 1024 * 1024 * 1024 - 1
     """Largest payload that a client may announce."""
-    tenant_spool_bytes: int = 2 * 1024 * 1024 * 1024
-    """Bytes of uploaded payloads of one tenant's calls kept at once."""
+    spool_bytes: int = 2 * 1024 * 1024 * 1024
+    """Bytes of uploaded payloads kept at once, over all calls; more is refused with BUFFER_FULL."""
     yield_window: int = 64
     """Undelivered yields of one activation unless its node says otherwise."""
     byte_credit: int = 1024 * 1024

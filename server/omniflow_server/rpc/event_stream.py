@@ -10,12 +10,12 @@ from collections import deque
 
 from omniflow.codec.error import status_to_proto
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
+from omniflow.rpc_errors import ServicerContext
 from omniflow_core.errors import OmniFlowError
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
 from omniflow_server.control.frames import fragment
-from omniflow_server.rpc.status import ServicerContext
 
 MESSAGE_BYTES = 256 * 1024
 """Events in one message: well under a client's default limit of 4 MiB, and short enough for others to get their turn."""

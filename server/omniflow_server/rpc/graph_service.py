@@ -16,13 +16,13 @@ from omniflow.codec.error import status_to_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.graph.v1 import graph_service_pb2 as pb
+from omniflow.rpc_errors import ServicerContext, abort
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
 from omniflow_server.rpc.event_stream import EventStream
 from omniflow_server.rpc.principal import tenant_of
-from omniflow_server.rpc.status import ServicerContext, abort
 from omniflow_server.rpc.validate import validate
 
 SERVICE = "omniflow.graph.v1.GraphService"
@@ -125,6 +125,7 @@ class GraphServicer:
             case _:
                 raise invalid_field("addition", "give input, tool_result or chunk")
         call.pushed_ordinal = request.ordinal
+        await call.wait_input_room()
         return pb.PushInputResponse(accepted_ordinal=request.ordinal)
 
     async def GetCall(self, request: pb.GetCallRequest, context: ServicerContext) -> pb.GetCallResponse:
@@ -186,6 +187,9 @@ class Conversation:
             async for request in requests:
                 for index, message in enumerate(request.messages):
                     self._take(message, f"messages[{index}]")
+                    known = self._by_key.get(message.call_key)
+                    if known is not None and message.HasField("input"):
+                        await known[0].wait_input_room()
         except Exception as error:
             self._stream.fail(error)
         else:

@@ -1,73 +1,15 @@
-"""Standard health: the process as a whole (""), each service, and each graph as `graphs/{graph}`.
+"""Health of the process as a whole (""), of each service, and of each graph as `graphs/{graph}`.
 
 A graph is SERVING while every role that it needs has a replica that work can be given to.
-
-The servicer is our own: that of the grpcio-health-checking package loses every other watcher of a service when one of them
-leaves, and a watcher that does not read blocks whoever sets a status.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
-from grpc_health.v1 import health_pb2
-
-from omniflow_core.errors import OmniFlowError, Reason
+from omniflow.health_service import NOT_SERVING, SERVING, HealthServicer
 from omniflow_server.control.catalog import Catalog
 from omniflow_server.control.dispatch import ReplicaDispatcher
-from omniflow_server.rpc.status import ServicerContext
-
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-
-
-class HealthServicer:
-    """The methods, over statuses that are set without waiting for anybody."""
-
-    def __init__(self) -> None:
-        self._statuses: dict[str, int] = {}
-        self._watchers: dict[str, set[asyncio.Event]] = defaultdict(set)
-
-    def set(self, service: str, status: int) -> None:
-        """Changes a status and wakes its watchers."""
-        if self._statuses.get(service) != status:
-            self._statuses[service] = status
-            for changed in self._watchers.get(service, ()):
-                changed.set()
-
-    @property
-    def watcher_count(self) -> int:
-        """Streams that watch any service."""
-        return sum(map(len, self._watchers.values()))
-
-    async def Check(
-        self, request: health_pb2.HealthCheckRequest, context: ServicerContext
-    ) -> health_pb2.HealthCheckResponse:
-        status = self._statuses.get(request.service)
-        if status is None:
-            raise OmniFlowError(Reason.UNKNOWN_RESOURCE, f"There is no service {request.service!r}.")
-        return health_pb2.HealthCheckResponse(status=status)
-
-    async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: ServicerContext
-    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        service, changed, last = request.service, asyncio.Event(), None
-        self._watchers[service].add(changed)
-        try:
-            while True:
-                changed.clear()
-                status = self._statuses.get(service, UNKNOWN)
-                if status != last:
-                    last = status
-                    yield health_pb2.HealthCheckResponse(status=status)
-                await changed.wait()
-        finally:
-            self._watchers[service].discard(changed)
-            if not self._watchers[service]:
-                del self._watchers[service]
 
 
 class Health:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from omniflow.rpc_errors import ServicerContext
 from omniflow_core.errors import invalid_field
-from omniflow_server.rpc.status import ServicerContext
 
 TENANT_KEY = "x-omniflow-tenant"
 DEFAULT_TENANT = "default"

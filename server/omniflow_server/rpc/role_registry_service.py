@@ -11,10 +11,10 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
+from omniflow.rpc_errors import ServicerContext
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.control.registry import Registration, Registry
 from omniflow_server.rpc.paging import page
-from omniflow_server.rpc.status import ServicerContext
 from omniflow_server.rpc.validate import validate
 
 PROTOCOL_REVISION = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from omniflow.rpc_errors import ServicerContext
 from omniflow.workflow.v1 import workflow_service_pb2 as pb
 from omniflow.workflow.v1 import workflow_service_pb2_grpc as pb_grpc
 from omniflow_core.errors import invalid_field
@@ -12,7 +13,6 @@ from omniflow_core.graph.findings import Finding
 from omniflow_core.graph.plan import GraphPlan
 from omniflow_server.control.catalog import Catalog, CatalogEntry
 from omniflow_server.rpc.paging import page
-from omniflow_server.rpc.status import ServicerContext
 from omniflow_server.rpc.validate import validate
 
 

@@ -172,3 +172,11 @@ def test_plan_time_is_linear_in_edges() -> None:
     for length in (100, 1000):
         chain(length)
     assert durations[1] < 30 * max(durations[0], 1e-4)
+
+
+def test_plan_leaves_an_unconnected_alternative_out() -> None:
+    typed = GroupSpec(name="typed", fields=(FieldSpec(name="text", type="TEXT"),))
+    spoken = GroupSpec(name="spoken", fields=(FieldSpec(name="transcript", type="TEXT"),))
+    llm = dataclasses.replace(node("llm"), groups=(typed, spoken))
+    assert faults(graph((llm,), "x>llm.text llm.y>out")) == []
+    assert ("UNFED_FIELD", "nodes[0].input_groups[0]") in faults(graph((llm,), "llm.y>out"))

@@ -17,8 +17,8 @@ from omniflow.codec.error import error_from_rpc
 from omniflow.internal_rpc import internal_channel
 from omniflow.large_values import ValueServicer
 from omniflow.role.v1 import role_execution_service_pb2 as messages
+from omniflow.rpc_errors import ErrorInterceptor
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_roles.harness.errors import ErrorInterceptor
 from omniflow_roles.harness.server import RoleExecutionServicer
 from omniflow_roles.noop import Echo
 from tests.roles.running import driving

@@ -153,7 +153,7 @@ def test_graph_explain_prints_the_plan(omniflow: CommandLine, monkeypatch: pytes
 
 
 def test_up_names_the_environment_that_is_missing(omniflow: CommandLine) -> None:
-    outcome = omniflow("up", flow_file(omniflow, environment="torch"))
+    outcome = omniflow("up", flow_file(omniflow, environment="torch"), "--listen", "127.0.0.1:0")
     assert outcome.status == 2
     assert "set OMNIFLOW_ENVIRONMENTS_TORCH=/path/to/python" in outcome.err
 

@@ -208,7 +208,7 @@ async def call_table(*graphs: Graph, **settings: Any) -> AsyncIterator[Table]:
     catalog = Catalog([Step.name, Joint.name])
     for graph in (chain(), *graphs):
         catalog.install(catalog.compile(graph.spec()))
-    store = ValueStore(endpoint="unix:/x", incarnation_id="i", budget_bytes=the_settings.tenant_spool_bytes)
+    store = ValueStore(endpoint="unix:/x", incarnation_id="i", budget_bytes=the_settings.spool_bytes)
     dispatcher, tokens = ScriptedDispatcher(), ResumeTokens(b"k" * 32)
     async with BackgroundTasks() as tasks:
         calls = CallTable(

@@ -277,6 +277,45 @@ async def test_acks_are_held_back_while_the_log_is_full(table: Table) -> None:
     assert [ack for ack in table.dispatcher.host.acks if ack[0] == 2][-1] == (2, 192)
 
 
+async def test_yields_are_acknowledged_when_their_large_outputs_are_in_the_log(table: Table) -> None:
+    """A replica that gives faster than its values are fetched is held back by its window."""
+    table.dispatcher.payloads["v"] = None
+    call = table.accept()
+    for i in range(64):
+        gives(call, 1, remote("v", 10), i)
+    await settled()
+    assert table.dispatcher.host.acks == []
+    call.cancel(Reason.CALL_CANCELLED, "stop")
+    table.dispatcher.payloads["v"] = [b"x" * 10]
+    other = table.accept()
+    for i in range(64):
+        gives(other, 1, remote("v", 10), i)
+    assert table.dispatcher.host.acks == []
+    reader = table.attach(other)
+    while (1, 64) not in table.dispatcher.host.acks:
+        await settled()
+        while reader.take(1 << 20):
+            pass
+    assert table.dispatcher.host.acks == [(1, 32), (1, 64)]
+
+
+async def test_progress_does_not_fill_a_log_that_nobody_reads(table: Table) -> None:
+    call = table.accept()
+    for i in range(50_000):
+        progress = graph_event_pb2.Progress(completed=i, message="x" * 100)
+        call.append_event(graph_event_pb2.GraphEvent(node="a", progress=progress))
+    assert call.log.kept_bytes < 2 * CHUNK_BYTES + 1_000
+    table.dispatcher.payloads["v"] = None
+    other = table.accept()
+    gives(other, 1, remote("v", 10))
+    await settled()
+    for i in range(1_000):
+        progress = graph_event_pb2.Progress(completed=i)
+        other.append_event(graph_event_pb2.GraphEvent(node="ab"[i // 500], progress=progress))
+    waiting = [item for item in other._waiting if isinstance(item, graph_event_pb2.GraphEvent)]
+    assert [(item.node, item.progress.completed) for item in waiting] == [("a", 499), ("b", 999)]
+
+
 async def test_held_acks_of_an_ended_activation_go_nowhere(table: Table) -> None:
     call = table.accept()
     reader = table.attach(call)

@@ -73,7 +73,7 @@ async def test_refused_call_leaves_no_trace(table: Table) -> None:
     two = {"upload": chunked(10, 1), "x": "x"}
     error = refusal(table, request_id="r", inputs={**two, "s": "x", "nope": "x"})
     assert error.reason is Reason.UNKNOWN_FIELD
-    async with call_table(tenant_spool_bytes=5) as small:
+    async with call_table(spool_bytes=5) as small:
         error = refusal(small, request_id="r", inputs=two)
         assert error.reason is Reason.BUFFER_FULL
         assert small.store.used_bytes == 0
@@ -83,7 +83,7 @@ async def test_refused_call_leaves_no_trace(table: Table) -> None:
 
 
 async def test_call_refused_half_way_supersedes_nobody() -> None:
-    async with call_table(tenant_spool_bytes=5) as table:
+    async with call_table(spool_bytes=5) as table:
         running = table.accept(session=SESSION)
         error = refusal(table, session=SESSION, supersede=True, inputs={"upload": chunked(10)})
         assert error.reason is Reason.BUFFER_FULL
@@ -375,7 +375,7 @@ async def test_kept_bytes_do_not_drift_when_logs_are_trimmed_after_the_end() -> 
             table.yields(call, 1, b=bytes(5_000))
             table.finishes(call, 1, 1)
             table.read(call)
-        table.calls._forget_ended()
+        table.calls.forget_ended()
         assert table.calls._ended_bytes == 0
 
 

@@ -316,7 +316,7 @@ async def test_replica_that_breaks_the_protocol_is_connected_again(
     call = start(made, "one", x="hi")
     await role.next_work(1)
     (link,) = made.dispatcher._links.values()
-    original, link._handle_frame = link._handle_frame, lambda frame: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    original, link._handle_frame = link._handle_frame, lambda frame: 1 / 0  # type: ignore[method-assign,assignment]
     await role.work[0].accept()
     await ended(call)
     assert failure(call)[0] is Reason.REPLICA_LOST
@@ -509,12 +509,11 @@ async def test_spread_balances_activations_and_every_replica_hears_of_the_end(
         await eventually(lambda: len(role.of_node("b")) + len(other.of_node("b")) == 6)
         assert min(len(role.of_node("b")), len(other.of_node("b"))) >= 2
         call.cancel(Reason.CALL_CANCELLED, "stop")
-        for replica in (role, other):
-            await eventually(lambda r=replica: r.cancelled_calls == [call.call_id])
-            for work in replica.work:
-                await work.fail()
-        for replica in (role, other):
-            await eventually(lambda r=replica: r.released_calls == [call.call_id])
+        both = (role, other)
+        await eventually(lambda: [replica.cancelled_calls for replica in both] == [[call.call_id]] * 2)
+        for work in (*role.work, *other.work):
+            await work.fail()
+        await eventually(lambda: [replica.released_calls for replica in both] == [[call.call_id]] * 2)
 
 
 async def test_full_replica_queues_work_in_order(made: ControlPlane) -> None:
@@ -609,7 +608,7 @@ async def test_large_value_stays_here_for_the_role_to_fetch(made: ControlPlane, 
     graph.input("x", ValueType.TEXT) >> a.inputs.field("x")
     a.b >> b.inputs.field("b")
     b.y >> graph.output("text", ValueType.TEXT)
-    made.catalog._interfaces |= {TakesBytes.name}  # type: ignore[misc]
+    made.catalog._interfaces |= {TakesBytes.name}
     made.catalog.install(made.catalog.compile(graph.spec()))
     role.replica.interfaces.append(TakesBytes.name)
     register(made, role.replica)
@@ -624,6 +623,34 @@ async def test_large_value_stays_here_for_the_role_to_fetch(made: ControlPlane, 
     await second.complete()
     await ended(call)
     await eventually(lambda: made.store.used_bytes == 0)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+async def test_start_that_finds_no_room_for_its_value_fails_its_call_alone(most: int) -> None:
+    """At once, or when the replica has room for it again."""
+    graph = Graph("bytes")
+    a, b = graph.node("a", Remote, role="worker"), graph.node("b", TakesBytes, role="worker")
+    graph.input("x", ValueType.TEXT) >> a.inputs.field("x")
+    a.output("b") >> b.inputs.field("b")
+    b.y >> graph.output("text", ValueType.TEXT)
+    graphs, budget = (graph, one_node()), 150_000
+    async with (
+        plane(Remote, TakesBytes, graphs=graphs, spool_bytes=budget) as made,
+        ScriptedRole(NAME, TakesBytes.name, most=most) as role,
+    ):
+        await connected(made, role)
+        call = start(made, "bytes", x="hi")
+        (first,) = await role.next_work(1)
+        await first.give(0, b=bytes(100_000))
+        (_, second) = await role.next_work(2)
+        await first.give(1, b=bytes(100_000))
+        await first.complete(2)
+        await ended(call)
+        assert failure(call) == (Reason.BUFFER_FULL, {"node": "b"})
+        await second.fail()
+        await eventually(lambda: made.store.used_bytes == 0)
+        role.work.clear()
+        await _still_works(made, role)
 
 
 class TakesBytes(Remote):

@@ -147,7 +147,12 @@ def test_expire_takes_only_what_has_run_out(recorded: Recorded) -> None:
 
 def test_listener_may_leave_while_it_is_told(recorded: Recorded) -> None:
     told: list[str] = []
-    stop = recorded.registry.subscribe(lambda r: (told.append(r.lease_id), stop())[0])
+
+    def leave(registration: Registration) -> None:
+        told.append(registration.lease_id)
+        stop()
+
+    stop = recorded.registry.subscribe(leave)
     first = recorded.register("a")
     recorded.register("b")
     assert told == [first.lease_id]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from omniflow_core.errors import OmniFlowError, Reason
@@ -29,7 +31,7 @@ def test_token_does_not_show_its_tenant() -> None:
     assert "acme" not in issue()
 
 
-TAMPERED = {
+TAMPERED: dict[str, tuple[str, dict[str, Any]]] = {
     "expired": (issue(), {"now_unix_s": 1_000.5}),
     "other tenant": (issue(), {"tenant": "other"}),
     "tenant that swallows a byte": (issue(tenant="ac"), {"tenant": "a"}),

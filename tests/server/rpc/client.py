@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+import pytest
 
 from omniflow.codec.error import error_from_rpc
 from omniflow.common.v1 import tensor_pb2, value_pb2
@@ -193,3 +195,9 @@ def payload_in(events: Iterable[Event]) -> bytes:
 async def within(limit_s: float, awaitable: Any) -> Any:
     async with asyncio.timeout(limit_s):
         return await awaitable
+
+
+def faults_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Errors in the server's log, and in that of gRPC for its handlers. Pollers of gRPC complain of other tests' loops."""
+    names = ("omniflow", "grpc")
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR and r.name.startswith(names)]

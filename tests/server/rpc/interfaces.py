@@ -32,7 +32,7 @@ class Exclaim(Words):
     name = "test.exclaim"
 
     async def run(self, inputs: Inputs, context: Context) -> Any:
-        return {"text": f"{inputs['text']}!"}
+        return {"text": str(inputs["text"]) + "!"}
 
 
 class Count(Words):
@@ -91,7 +91,7 @@ class Fail(Words):
 
     async def run(self, inputs: Inputs, context: Context) -> Any:
         yield {"text": "part"}
-        raise RuntimeError(f"secret {inputs['text']}")
+        raise RuntimeError("secret")
 
 
 class Wrong(Words):

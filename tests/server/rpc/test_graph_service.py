@@ -11,16 +11,19 @@ import grpc.aio
 import pytest
 from google.protobuf import duration_pb2
 
+from omniflow.dsl import Graph
 from omniflow.graph.v1 import graph_service_pb2 as pb
-from omniflow.values import ElementType, Tensor
+from omniflow.values import ElementType, Tensor, ValueType
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.compose import ControlPlane
+from omniflow_server.control import call as call_module
 from tests.roles.running import eventually
 from tests.server.control.planes import channel_to, plane, settled
 from tests.server.control.table import kinds
 from tests.server.rpc.client import (
     GraphClient,
     chunks_of,
+    faults_of,
     message,
     payload_in,
     stream_input,
@@ -28,7 +31,7 @@ from tests.server.rpc.client import (
     text,
     texts,
 )
-from tests.server.rpc.interfaces import INTERFACES, Gate, graphs
+from tests.server.rpc.interfaces import INTERFACES, Exclaim, Gate, graphs
 
 SECOND = duration_pb2.Duration(seconds=1)
 
@@ -317,6 +320,31 @@ async def test_push_input_that_cannot_be_taken_is_refused(client: GraphClient, a
     assert error.violations[0].field == field
     assert (await refusal(client.of("other").push(call_id, 1, **addition))).reason is Reason.UNKNOWN_CALL
     await client.cancel(call_id)
+
+
+def echo_of_a_role() -> Graph:
+    """Streamed texts to a role that nobody serves."""
+    graph = Graph("remote")
+    node = graph.node("node", Exclaim, role="nobody")
+    graph.input("text", ValueType.TEXT, streaming=True) >> node.inputs.field("text")
+    node.output("text") >> graph.output("text", ValueType.TEXT)
+    return graph
+
+
+async def test_push_input_that_nobody_takes_fails_the_call_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs wait for their node up to a backlog; then no more are read, and after a while the call fails."""
+    monkeypatch.setattr(call_module, "INPUT_BACKLOG", 4)
+    monkeypatch.setattr(call_module, "INPUT_WAIT_S", 0.05)
+    async with plane(*INTERFACES, graphs=[echo_of_a_role()]) as made, channel_to(made.target) as channel:
+        client = GraphClient(channel)
+        reader = client.stream("remote", open_inputs="text")
+        call_id = (await reader.expect("accepted")).accepted.call_id
+        for ordinal in (1, 2, 3, 4):
+            assert await client.push(call_id, ordinal, input=stream_input("text", text("a"))) == ordinal
+        events, error = await reader.rest()
+        assert error is not None
+        assert error.reason is Reason.BUFFER_FULL
+        assert kinds(events)[-1] == "failed"
 
 
 async def test_push_input_carries_payloads_in_pieces(client: GraphClient) -> None:
@@ -615,7 +643,7 @@ async def test_conversation_that_is_cut_detaches_its_calls(
         await eventually(lambda: len(Gate.began) == 2)
     await eventually(lambda: sorted(Gate.ended) == ["a", "b"])
     await settled(made)
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert faults_of(caplog) == []
 
 
 async def test_client_that_leaves_while_it_is_written_to_is_no_error(
@@ -629,7 +657,7 @@ async def test_client_that_leaves_while_it_is_written_to_is_no_error(
     await eventually(lambda: call.has_ended)
     await eventually(lambda: not call.log.reader_count)
     await settled(made)
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert faults_of(caplog) == []
 
 
 # --- sizes -------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.server.rpc.client import GraphClient
 async def reflect(client: GraphClient, **request: Any) -> reflection_pb2.ServerReflectionResponse:
     stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
     stream = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**request)]))
-    return await stream.read()  # type: ignore[no-any-return]
+    return await stream.read()
 
 
 async def test_reflection_lists_the_services(client: GraphClient) -> None:

@@ -99,7 +99,7 @@ def everything() -> Any:
     kind.value.add(name="KIND_UNSPECIFIED", number=0)
     kind.value.add(name="KIND_SET", number=1)
     pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())  # type: ignore[no-untyped-call]
+    pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.validate.Tree"))
 
 

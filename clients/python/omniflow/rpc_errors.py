@@ -77,10 +77,12 @@ def _make_handler(handler: Any, behaviour: Callable[..., Any]) -> grpc.RpcMethod
 
 
 def _wrap_single(behaviour: Callable[..., Any], method: str) -> Callable[..., Awaitable[Any]]:
+    if not inspect.iscoroutinefunction(behaviour):
+        raise TypeError(f"{method} is neither a coroutine nor an async generator: it would block the whole server")
+
     async def run(request: Any, context: ServicerContext) -> Any:
         try:
-            result = behaviour(request, context)
-            return await result if inspect.isawaitable(result) else result
+            return await behaviour(request, context)
         except (Exception, asyncio.CancelledError) as error:
             await _answer(error, context, method)
 
@@ -104,8 +106,10 @@ def _wrap_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., An
 async def _answer(error: BaseException, context: ServicerContext, method: str) -> NoReturn:
     if isinstance(error, OmniFlowError):
         await abort(context, error.info)
-    if isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.UsageError):
-        raise error  # an abort, or the peer has gone while it was written to
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, grpc.aio.InternalError):
+        raise asyncio.CancelledError from error  # the peer has gone while it was written to; grpc would log it as a fault
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         if context.done() or (task is not None and task.cancelling()):
