@@ -93,6 +93,7 @@ def test_what_came_before_a_cancel_is_a_prefix_of_what_would_have_come(shape: Sh
 
 def test_scheduler_is_only_changed_by_handle() -> None:
     assert [n for n in vars(CallScheduler) if not n.startswith("_")] == [
+        "ended",
         "active_count",
         "undelivered_inputs",
         "handle",

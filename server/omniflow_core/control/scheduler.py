@@ -127,15 +127,17 @@ class CallScheduler:
         self._iterations: dict[str, int] = {}
         self._finish_reason = ""
         self._input_tokens = self._cached_input_tokens = self._output_tokens = 0
-        self._handlers: Mapping[type, Callable[..., list[Command]]] = {
-            CallAdmitted: self._on_admitted,
-            InputArrived: self._on_input,
-            ActivationAccepted: self._on_accepted,
-            ActivationYielded: self._on_yielded,
-            ActivationFinished: self._on_finished,
-            ActivationFailed: self._on_failed,
-            CancelRequested: self._on_cancel,
-        }
+
+    @classmethod
+    def ended(cls, plan: GraphPlan) -> CallScheduler:
+        """What is left of any call that has ended and been released: it answers every event with nothing.
+
+        Drivers keep ended calls for a while; one such scheduler stands for all of them.
+        """
+        scheduler = cls(plan)
+        scheduler.phase = CallPhase.ENDED
+        scheduler._is_released = True
+        return scheduler
 
     @property
     def active_count(self) -> int:
@@ -149,7 +151,7 @@ class CallScheduler:
 
     def handle(self, event: Event) -> list[Command]:
         """Takes one event in and says what to do, in order."""
-        return self._handlers[type(event)](event)
+        return _HANDLERS[type(event)](self, event)
 
     # --- the call's source ----------------------------------------------------------------------------------------
 
@@ -405,6 +407,17 @@ class CallScheduler:
                 tree.check_integrity()
         if self.phase is CallPhase.ENDED and not self._active:
             assert self._is_released, "an ended call without activations was not released"
+
+
+_HANDLERS: Mapping[type, Callable[..., list[Command]]] = {
+    CallAdmitted: CallScheduler._on_admitted,
+    InputArrived: CallScheduler._on_input,
+    ActivationAccepted: CallScheduler._on_accepted,
+    ActivationYielded: CallScheduler._on_yielded,
+    ActivationFinished: CallScheduler._on_finished,
+    ActivationFailed: CallScheduler._on_failed,
+    CancelRequested: CallScheduler._on_cancel,
+}
 
 
 def _impossible(delivery: Delivery, missing: frozenset[str]) -> ErrorInfo:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from omniflow.codec.common import payload_of
 from omniflow.codec.error import status_to_proto
@@ -34,7 +34,8 @@ from omniflow_core.control.commands import (
 from omniflow_core.control.events import ActivationFailed, CancelRequested, Event
 from omniflow_core.control.scheduler import CallPhase, CallScheduler
 from omniflow_core.errors import Code, ErrorInfo, OmniFlowError, Reason
-from omniflow_core.graph.plan import GraphPlan
+from omniflow_core.graph.plan import GraphPlan, plan_graph
+from omniflow_core.graph.spec import GraphSpec
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.event_log import EventLog, LogReader
 from omniflow_server.control.frames import ValueFrames, fragment
@@ -284,6 +285,15 @@ class Call:
         if self._wants_release and self._pump_task is None:
             self._wants_release = False
             self._dispatcher.release(self)
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Lets go of what an ended call needs no more: it is kept for a while, and short calls are many."""
+        self.scheduler = _ENDED_SCHEDULER
+        self._events = self._waiting = _NOTHING
+        self._frames = {}
+        self.replicas = {}
+        self.used_replicas = set()
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
@@ -436,6 +446,10 @@ class Call:
 
 
 # A table of the class and not of each call: bound methods would make every call garbage that only the collector finds.
+_NOTHING: deque[Any] = deque(maxlen=0)
+_ENDED_SCHEDULER = CallScheduler.ended(plan_graph(GraphSpec(name="", nodes=(), edges=(), placeholders=(), outputs=())))
+"""Stands for the schedulers of all ended calls."""
+
 _PERFORM: Mapping[type, Callable[..., None]] = {
     StartActivation: Call._start,
     AckYields: Call._ack,

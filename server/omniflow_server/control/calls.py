@@ -42,7 +42,7 @@ MAX_DETACH_GRACE_S = 300.0
 RESUME_TOKEN_TTL_S = 24 * 3600
 KEPT_CALLS = 1024
 """Ended calls kept at most, and bytes of their events: short calls are many, and memory is bounded."""
-KEPT_BYTES = 32 * 1024 * 1024
+KEPT_BYTES = 12 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,7 +50,8 @@ class _Record:
     """What the table knows of a call beside the call itself."""
 
     call: Call
-    inputs: InputLine
+    inputs: InputLine | None
+    """None once the call has ended."""
     request_key: tuple[str, str]
     digest: bytes
     is_admitted: bool = False
@@ -114,6 +115,7 @@ class CallTable:
         try:
             record = self._make(call_id, tenant, spec, entry.plan, digest)
             self._log_accepted(record.call)
+            assert record.inputs is not None, "a call cannot end before it has begun"
             record.inputs.start(spec)  # before others are ended for it: it may still be refused
             for superseded in reversed(arrival.superseded):  # the newest first: none of them may run in between
                 self._records[superseded].call.cancel(
@@ -209,23 +211,24 @@ class CallTable:
         opened = set(call.spec.open_inputs) | (set(call.spec.inputs) & set(call.plan.streaming_inputs))
         call.forget_inputs()
         call.handle(CallAdmitted(carried, frozenset(opened)))
-        record.inputs.release()
+        if record.inputs is not None:
+            record.inputs.release()
 
     # --- inputs of running calls --------------------------------------------------------------------------------------
 
     def push_input(self, call_id: str, message: graph_service_pb2.StreamInput, *, tenant: str, path: str) -> None:
         """One more value of a streaming input."""
-        self._running(call_id, tenant).inputs.push(message, path)
+        self._inputs_of(call_id, tenant).push(message, path)
 
     def add_chunk(self, call_id: str, chunk: tensor_pb2.PayloadChunk, *, tenant: str, path: str) -> None:
         """A piece of an announced payload."""
-        self._running(call_id, tenant).inputs.add_chunk(chunk, path)
+        self._inputs_of(call_id, tenant).add_chunk(chunk, path)
 
-    def _running(self, call_id: str, tenant: str) -> _Record:
+    def _inputs_of(self, call_id: str, tenant: str) -> InputLine:
         record = self._find(call_id, tenant)
-        if not record.call.takes_input:
+        if not record.call.takes_input or record.inputs is None:
             raise OmniFlowError(Reason.CALL_ENDED, f"Call {call_id} has ended; it takes no more input.")
-        return record
+        return record.inputs
 
     # --- readers --------------------------------------------------------------------------------------------------------
 
@@ -290,7 +293,9 @@ class CallTable:
         if record is not None:
             _cancel_timers(record)
             call.forget_inputs()
-            record.inputs.close()
+            if record.inputs is not None:
+                record.inputs.close()
+                record.inputs = None
             record.end_s = time.monotonic()
             record.kept_bytes = call.log.kept_bytes
             self._ended[call.call_id] = record

@@ -353,3 +353,18 @@ def test_acks_of_bytes_wait_for_delivery() -> None:
     assert short(drive(ActivationYielded(1, 1, {"y": "w"}, 5))) == ["start 3:b.main(x=w)"]
     assert drive(ActivationAccepted(3)) == []
     assert short(drive(ActivationAccepted(2))) == ["ack 1<2"]
+
+
+def test_ended_scheduler_answers_every_event_with_nothing() -> None:
+    scheduler = CallScheduler.ended(plan_graph(CHAIN))
+    events: list[Event] = [
+        CallAdmitted({"x": "v"}),
+        InputArrived("x", 1),
+        ActivationAccepted(1),
+        ActivationYielded(1, 0, {"y": 1}),
+        ActivationFinished(1, 0),
+        ActivationFailed(1, BROKEN),
+        CANCEL,
+    ]
+    assert [scheduler.handle(event) for event in events] == [[]] * len(events)
+    assert (scheduler.phase, scheduler.active_count) == (CallPhase.ENDED, 0)

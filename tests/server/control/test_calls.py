@@ -319,7 +319,7 @@ async def test_cancelled_upload_gives_its_bytes_back(table: Table) -> None:
     call = table.accept(inputs={"upload": chunked(1_000)})
     table.calls.add_chunk(call.call_id, piece(0, b"x" * 10), tenant="t", path="chunk")
     call.cancel(Reason.CALL_CANCELLED, "stop")
-    assert table.calls._records[call.call_id].inputs._transfers == {}
+    assert table.calls._records[call.call_id].inputs is None
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------------
