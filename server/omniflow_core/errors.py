@@ -232,7 +232,8 @@ class OmniFlowError(Exception):
         return self.info.violations
 
     def __str__(self) -> str:
-        fields = "".join(f"\n  {v.field}: {v.description}" for v in self.violations)
+        untold = [v for v in self.violations if v.field not in self.message or v.description not in self.message]
+        fields = "".join(f"\n  {v.field}: {v.description}" for v in untold)
         return f"{self.code.name} ({self.reason}): {self.message}{fields}"
 
 

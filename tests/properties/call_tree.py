@@ -1,7 +1,7 @@
 """A slow, obviously correct evaluator of a call: unfolds the whole tree of its activations from the graph's definition.
 
 Written apart from the planner and the scheduler, on purpose: it walks the edges of the `GraphSpec` for every yield and knows
-nothing of windows, ids, interleavings or commands. SEMANTICS rules 1, 7 and 15.
+nothing of windows, ids, interleavings or commands.
 
     call ── yield 0 ── a.main ── yield 0 ── b.main
                           └── yield 1 ── b.main      each yield: what it emits, then the activations that it starts

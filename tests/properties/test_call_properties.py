@@ -1,4 +1,4 @@
-"""Properties of the scheduler over random graphs and interleavings. SEMANTICS, "Properties"."""
+"""Properties of the scheduler over random graphs and interleavings."""
 
 from __future__ import annotations
 

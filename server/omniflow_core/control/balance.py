@@ -1,4 +1,4 @@
-"""Choice of a replica: pure functions of what is known when the choice is made. SEMANTICS rule 9.
+"""Choice of a replica: pure functions of what is known when the choice is made.
 
 Candidates come in a stable order. Draws by chance arrive from the caller, so that a recorded call replays alike.
 """

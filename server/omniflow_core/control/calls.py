@@ -1,4 +1,4 @@
-"""Admission: which call of which session may run. SEMANTICS rule 12.
+"""Admission: which call of which session may run.
 
 Calls of one session run one at a time, first in, first out; sessions run side by side. Limits are counted here, so that a
 refused call has allocated nothing.

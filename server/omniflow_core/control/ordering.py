@@ -3,7 +3,7 @@
 One `OrderTree` per ordered output and call. Its nodes are the activations that can still reach the output; each keeps a
 cursor, the first yield that is not closed. An event of yield k of activation A is released when A is *current* (its
 parent's cursor stands on the yield that caused A, up to the root) and A's cursor stands on k; otherwise it is held in
-A's slot k. Routes have no order between them: two children of one yield are current together. SEMANTICS rule 7.
+A's slot k. Routes have no order between them: two children of one yield are current together.
 
     root ── yield 0 ── llm ── yield 0 (sentence 1) ── tts#1   current: its audio is released as it comes
                           └── yield 1 (sentence 2) ── tts#2   held until tts#1 has closed

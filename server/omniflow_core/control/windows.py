@@ -1,4 +1,4 @@
-"""Which yields of an activation are delivered, so that its producer may go on. SEMANTICS rule 10.
+"""Which yields of an activation are delivered, so that its producer may go on.
 
 A yield is delivered when every activation that it started has been accepted by a replica; what it emits counts as
 delivered when it is handed to the caller's log (the driver holds acknowledgements back while the log is full).

@@ -46,9 +46,7 @@ CHUNK_BYTES = 256 * 1024
 """Size of the pieces of a large output: big enough to be cheap, small enough not to hold up other streams."""
 
 INPUT_BACKLOG = 256
-"""Values of streaming inputs that may wait for their nodes before no more are read from the client."""
-INPUT_WAIT_S = 30.0
-"""How long reading waits for them: a stream may carry other calls, which wait with it."""
+"""Values of streaming inputs that may be on their way to their nodes; more wait in the call's line."""
 
 EVENT_LIMIT_BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Largest single event: what a client takes in one message by default, less some room."""
@@ -121,7 +119,7 @@ class Call:
         self._on_terminal = on_terminal
         self._frames: dict[tuple[str, str], ValueFrames] = {}
         self._events: deque[Event] = deque()
-        self._input_waiters: list[asyncio.Future[None]] = []
+        self._on_input_room: Callable[[], None] | None = None
         self._is_handling = False
         self._waiting: deque[Emit | AckYields | FinishCall | graph_event_pb2.GraphEvent] = deque()
         """What follows a large output that is on its way to the log."""
@@ -150,29 +148,17 @@ class Call:
                         self.fail_command(command, error)
         finally:
             self._is_handling = False
-        if self._input_waiters and not self._has_input_backlog:
-            waiters, self._input_waiters = self._input_waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        if self._on_input_room is not None and self.has_input_room:
+            self._on_input_room()
 
     @property
-    def _has_input_backlog(self) -> bool:
-        return self.takes_input and self.scheduler.undelivered_inputs >= INPUT_BACKLOG
+    def has_input_room(self) -> bool:
+        """The nodes keep up with the values of streaming inputs."""
+        return self.scheduler.undelivered_inputs < INPUT_BACKLOG
 
-    async def wait_input_room(self) -> None:
-        """Returns when more streaming input may be read; a call whose receivers take nothing for too long fails."""
-        try:
-            async with asyncio.timeout(INPUT_WAIT_S):
-                while self._has_input_backlog:
-                    waiter = asyncio.get_running_loop().create_future()
-                    self._input_waiters.append(waiter)
-                    await waiter
-        except TimeoutError:
-            self.cancel(
-                Reason.BUFFER_FULL,
-                f"{INPUT_BACKLOG} values of streaming inputs were not taken by their nodes within {INPUT_WAIT_S:.0f} s.",
-            )
+    def when_input_room(self, callback: Callable[[], None] | None) -> None:
+        """Calls back after every event that leaves room for streaming inputs."""
+        self._on_input_room = callback
 
     def fail_command(self, command: Command, error: Exception) -> None:
         """A command that cannot be performed fails its activation or call; those after it are performed all the same."""
@@ -291,6 +277,7 @@ class Call:
         """Lets go of what an ended call needs no more: it is kept for a while, and short calls are many."""
         self.scheduler = _ENDED_SCHEDULER
         self._events = self._waiting = _NOTHING
+        self._on_input_room = None
         self._frames = {}
         self.replicas = {}
         self.used_replicas = set()

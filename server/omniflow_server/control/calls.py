@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 MAX_DETACH_GRACE_S = 300.0
 RESUME_TOKEN_TTL_S = 24 * 3600
+KEPT_REQUEST_IDS = 16_384
+"""Request ids of forgotten calls that are still recognised: a repeat must not run the call again."""
 KEPT_CALLS = 1024
 """Ended calls kept at most, and bytes of their events: short calls are many, and memory is bounded."""
 KEPT_BYTES = 12 * 1024 * 1024
@@ -86,6 +88,8 @@ class CallTable:
         self._admission = Admission(max_calls=settings.max_calls, max_calls_per_tenant=settings.max_calls_per_tenant)
         self._records: dict[str, _Record] = {}
         self._by_request: dict[tuple[str, str], _Record] = {}
+        self._past_requests: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """Call identifiers by (tenant, request id), of calls whose events are no longer kept."""
         self._ended: OrderedDict[str, _Record] = OrderedDict()
         self._ended_bytes = 0
         self._idle = asyncio.Event()
@@ -106,6 +110,13 @@ class CallTable:
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
             return _joined(known, digest), True
+        past = self._past_requests.get((tenant, spec.request_id)) if spec.request_id else None
+        if past is not None:
+            raise OmniFlowError(
+                Reason.EVENTS_TRIMMED,
+                f"The request id belongs to call {past}, which has ended; its events are no longer kept.",
+                metadata={"call_id": past},
+            )
         if self.is_draining:
             raise OmniFlowError(Reason.DRAINING, "This process is shutting down; try again.", retry_after_s=1.0)
         entry = self._catalog.get(graph)
@@ -152,7 +163,10 @@ class CallTable:
             max_payload_bytes=self._settings.max_payload_bytes,
             on_started=lambda values: self._inputs_complete(call_id, values),
             deliver=lambda name, value, is_last: _deliver(call, name, value, is_last),
+            has_room=lambda: call.has_input_room,
         )
+        if plan.streaming_inputs:
+            call.when_input_room(inputs.move)
         record = _Record(call=call, inputs=inputs, request_key=(tenant, spec.request_id), digest=digest)
         self._records[call_id] = record
         if spec.request_id:
@@ -319,6 +333,12 @@ class CallTable:
             self._records.pop(call.call_id, None)
             if self._by_request.get(record.request_key) is record:
                 del self._by_request[record.request_key]
+                self._remember(record)
+
+    def _remember(self, record: _Record) -> None:
+        self._past_requests[record.request_key] = record.call.call_id
+        if len(self._past_requests) > KEPT_REQUEST_IDS:
+            self._past_requests.popitem(last=False)
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no new call, waits for those that run, then ends the rest."""

@@ -13,6 +13,9 @@ from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.findings import Finding, InvalidGraphError
 from omniflow_core.graph.plan import GraphPlan, find_faults, plan_graph
 
+MAX_GRAPHS = 256
+"""Installed graphs: their definitions and plans are kept in memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
@@ -76,5 +79,11 @@ class Catalog:
         return CatalogEntry(message=stored, plan=plan_graph(graph_spec_from_proto(stored)))
 
     def install(self, entry: CatalogEntry) -> None:
-        """Makes the graph callable, in place of an earlier revision."""
+        """Makes the graph callable, in place of an earlier revision. Raises QUOTA_EXCEEDED for one too many."""
+        if entry.message.name not in self._entries and len(self._entries) >= MAX_GRAPHS:
+            raise OmniFlowError(
+                Reason.QUOTA_EXCEEDED,
+                f"{MAX_GRAPHS} graphs are installed, and there is no room for another.",
+                violations=(Violation(field="graph.name", description=f"the limit is {MAX_GRAPHS} graphs"),),
+            )
         self._entries[entry.message.name] = entry

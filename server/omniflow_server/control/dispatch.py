@@ -239,9 +239,9 @@ class ReplicaDispatcher:
 
     def _on_room(self, key: ReplicaKey) -> None:
         link = self._links.get(key)
-        queue = self._queued[key]
-        while queue and link is not None and link.has_room:
-            self._send_start(link, *queue.popleft())
+        # The queue is looked up each time: a start that cannot be sent ends its call, which may replace the queue.
+        while link is not None and link.has_room and self._queued[key]:
+            self._send_start(link, *self._queued[key].popleft())
 
     # --- ends that replicas do not report -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import inspect
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from omniflow.threads import ThreadPool
 from omniflow.values import Value
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationAccepted, ActivationFailed, ActivationFinished, ActivationYielded
-from omniflow_core.errors import ErrorInfo
+from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_server.control.carried import CarriedValue, data_of
 from omniflow_server.control.tasks import BackgroundTasks
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from omniflow_server.control.call import Call
 
 log = logging.getLogger(__name__)
+
+
+ACTIVATIONS_PER_NODE = 64
+"""Activations of one node of one call that run at the same time. The rest wait and are not accepted, so their producers
+wait too. A bound per interface would let one slow reader hold up every other call, and one for all nodes of a call would let
+producers take the places that their consumers need."""
+
+_Place = tuple[str, str]
+"""A call and a node of it."""
 
 
 class InlineExecutor:
@@ -44,6 +54,8 @@ class InlineExecutor:
         self._interfaces: dict[str, Interface] = {}
         self._setup = asyncio.Lock()
         self._activations: dict[tuple[str, int], tuple[Activation, Interface]] = {}
+        self._running: dict[_Place, int] = defaultdict(int)
+        self._waiting: dict[_Place, dict[int, tuple[Call, StartActivation]]] = defaultdict(dict)
 
     async def host(self, name: str, interface: type[Interface]) -> None:
         """Sets an interface up, once, also when several graphs that name it are installed at the same time."""
@@ -64,7 +76,15 @@ class InlineExecutor:
                 await result
 
     def start(self, call: Call, command: StartActivation) -> None:
-        """Runs an activation in a task of its own."""
+        """Runs an activation in a task of its own, or lets it wait until the call has fewer."""
+        place = (call.call_id, command.node.name)
+        if self._running[place] < ACTIVATIONS_PER_NODE:
+            self._run(call, command)
+        else:
+            self._waiting[place][command.activation_id] = (call, command)
+
+    def _run(self, call: Call, command: StartActivation) -> None:
+        self._running[call.call_id, command.node.name] += 1
         spec = command.node.spec
         assert spec is not None
         context = Context(
@@ -104,6 +124,14 @@ class InlineExecutor:
         hosted = self._activations.get((call_id, activation_id))
         if hosted is not None:
             hosted[0].cancel(reason)
+            return
+        for place, waiting in self._waiting.items():
+            if place[0] == call_id and activation_id in waiting:
+                call, _ = waiting.pop(activation_id)
+                call.activation_ended(activation_id)
+                error = ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason)
+                call.handle(ActivationFailed(activation_id, error))
+                return
 
     def announce_cancel(self, call: Call) -> None:
         """Calls the hooks of the interfaces that run something for the call, before it is stopped."""
@@ -114,8 +142,18 @@ class InlineExecutor:
             except Exception as error:
                 log.error("on_cancel of %s failed", interface.name, exc_info=error)
 
-    def forget(self, call_id: str, activation_id: int) -> None:
-        self._activations.pop((call_id, activation_id), None)
+    def ended(self, call_id: str, activation_id: int, node: str) -> None:
+        """The activation makes room for one that waits."""
+        del self._activations[call_id, activation_id]
+        place = (call_id, node)
+        self._running[place] -= 1
+        waiting = self._waiting.get(place)
+        if waiting:
+            self._run(*waiting.pop(next(iter(waiting))))
+        if not waiting:
+            self._waiting.pop(place, None)
+        if not self._running[place]:
+            del self._running[place]
 
     async def _fetch(self, command: StartActivation) -> Inputs:
         fields = {
@@ -171,7 +209,7 @@ class _CallSink:
         self._call.handle(ActivationFailed(self._activation_id, named))
 
     def _end(self) -> None:
-        self._executor.forget(self._call.call_id, self._activation_id)
+        self._executor.ended(self._call.call_id, self._activation_id, self._node)
         self._call.activation_ended(self._activation_id)
 
 

@@ -121,8 +121,10 @@ def _unknown_placeholder(plan: GraphPlan, name: str, path: str) -> OmniFlowError
     )
 
 
-LINE_LIMIT = 1024
-"""Values of streaming inputs that may wait in line for a queued call, or behind one that is still being uploaded."""
+LINE_VALUES = 4096
+LINE_BYTES = 16 * 1024 * 1024
+"""Values of streaming inputs that may wait in line: for a queued call, behind one that is still being uploaded, or for
+nodes that take them more slowly than they come. Payloads over 64 KiB are in the value store and count there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,6 +136,7 @@ class _Arriving:
     is_last: bool = False
     block: Block | None = None
     received: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +144,7 @@ class InputLine:
     """The values of one call that have not reached its scheduler.
 
     `on_started` is called once, when the start's single values are complete; `deliver` for each streaming value in
-    order, once the call runs (`release`).
+    order, once the call runs (`release`) and while `has_room` says that its nodes keep up.
     """
 
     plan: GraphPlan
@@ -150,6 +153,7 @@ class InputLine:
     max_payload_bytes: int
     on_started: Callable[[dict[str, value_pb2.Value]], None]
     deliver: Callable[[str, value_pb2.Value | None, bool], None]
+    has_room: Callable[[], bool] = lambda: True
     _start: list[_Arriving] = field(default_factory=list)
     _line: deque[_Arriving] = field(default_factory=deque)
     _transfers: dict[int, _Arriving] = field(default_factory=dict)
@@ -158,6 +162,7 @@ class InputLine:
     """Streaming inputs whose last value has not been taken in line."""
     _is_started: bool = False
     _is_released: bool = False
+    _line_bytes: int = 0
 
     def start(self, spec: graph_service_pb2.CallSpec) -> None:
         """The call's single inputs, and streaming ones that came with its start. Already checked."""
@@ -167,7 +172,7 @@ class InputLine:
             if name in self.plan.static_inputs:
                 self._start.append(arriving)
             else:
-                self._line.append(arriving)
+                self._queue(arriving)
         self._move()
 
     def release(self) -> None:
@@ -187,11 +192,13 @@ class InputLine:
             raise invalid_field(f"{path}.value", "give a value, or is_last, or both")
         if message.field not in self._open:
             raise invalid_field(f"{path}.field", f"input {message.field!r} is closed", reason=Reason.CALL_ENDED)
-        if len(self._line) >= LINE_LIMIT:
+        if len(self._line) >= LINE_VALUES or self._line_bytes > LINE_BYTES:
             raise OmniFlowError(
-                Reason.BUFFER_FULL, f"{LINE_LIMIT} values wait for the call to run; push more when it has started."
+                Reason.BUFFER_FULL,
+                f"{len(self._line)} values of {self._line_bytes} bytes wait for the call; push more slowly.",
+                retry_after_s=1.0,
             )
-        self._line.append(self._arrive(message.field, value, is_last=message.is_last))
+        self._queue(self._arrive(message.field, value, is_last=message.is_last))
         if message.is_last:
             self._open.discard(message.field)
         self._move()
@@ -224,6 +231,16 @@ class InputLine:
         if end == total:
             self._complete(chunk.transfer_id, arriving)
             self._move()
+
+    def move(self) -> None:
+        """There is room again."""
+        if self._line:
+            self._move()
+
+    def _queue(self, arriving: _Arriving) -> None:
+        arriving.size_bytes = arriving.value.ByteSize() if arriving.value is not None else 0
+        self._line_bytes += arriving.size_bytes
+        self._line.append(arriving)
 
     def close(self) -> None:
         """The call has ended: what is in line is dropped, also blocks that were being filled."""
@@ -268,6 +285,7 @@ class InputLine:
             self._is_started = True
             self.on_started({a.name: a.value for a in self._start if a.value is not None})
             self._start.clear()
-        while self._is_released and self._line and self._line[0].block is None:
+        while self._is_released and self._line and self._line[0].block is None and self.has_room():
             arriving = self._line.popleft()
+            self._line_bytes -= arriving.size_bytes
             self.deliver(arriving.name, arriving.value, arriving.is_last)

@@ -16,7 +16,7 @@ class ControlSettings:
     control_id: str = "control-0"
     """Identifier of the process, kept across restarts."""
     interfaces: tuple[str, ...] = ()
-    """Interfaces that graphs may name, enabled by the operator; empty allows every registered one."""
+    """Interfaces that graphs may name besides those of the installed flows; "*" enables every registered one."""
     flows: tuple[str, ...] = ()
     """Flows whose graphs are installed at start: entry-point names or files `path/to/flow.py[:attribute]`."""
     max_calls: int = 1024
@@ -26,7 +26,7 @@ class ControlSettings:
     event_log_size_bytes: int = 8 * 1024 * 1024
     """Events of one call kept for a slow or lost reader; producers wait beyond it."""
     ended_call_ttl_s: float = 300.0
-    """How long an ended call can be read, resumed and joined by its request id."""
+    """How long an ended call can be read and resumed, unless 1,024 later calls or 12 MiB of their events push it out."""
     detach_grace_s: float = 10.0
     """How long a call runs on without a client unless it asks otherwise."""
     drain_timeout_s: float = 30.0

@@ -19,6 +19,8 @@ from omniflow_server.control.frames import fragment
 
 MESSAGE_BYTES = 256 * 1024
 """Events in one message: well under a client's default limit of 4 MiB, and short enough for others to get their turn."""
+EXTRA_LIMIT = 256
+"""Events outside of any log that may wait to be written."""
 DEFAULT_HEARTBEAT_S = 15.0
 
 
@@ -50,6 +52,7 @@ class EventStream:
         self._attached: dict[LogReader, _Attached] = {}
         self._ready: deque[_Attached] = deque()
         self._extra: list[bytes] = []
+        self._sent = asyncio.Event()
         self._wake: asyncio.Future[None] | None = None
         self._is_closing = False
         self._failure: Exception | None = None
@@ -68,6 +71,12 @@ class EventStream:
         """Sends an event that belongs to no call's log: the refusal of a start."""
         self._extra.append(fragment(event))
         self._notify()
+
+    async def wait_sent(self) -> None:
+        """Returns when what `send` queued is not too much: a client that does not read its refusals is read no further."""
+        while len(self._extra) > EXTRA_LIMIT:
+            self._sent.clear()
+            await self._sent.wait()
 
     def finish(self) -> None:
         """No call will be attached any more: the stream ends with its last call."""
@@ -113,6 +122,7 @@ class EventStream:
     def _collect(self) -> bytes:
         """What is queued, up to the size of a message; calls take turns."""
         parts, self._extra = self._extra, []
+        self._sent.set()
         size = 0
         now_s = asyncio.get_running_loop().time()
         while self._ready and size < MESSAGE_BYTES:

@@ -12,7 +12,7 @@ from omniflow_core.graph.explain import explain
 from omniflow_core.graph.findings import Finding
 from omniflow_core.graph.plan import GraphPlan
 from omniflow_server.control.catalog import Catalog, CatalogEntry
-from omniflow_server.rpc.paging import page
+from omniflow_server.rpc.paging import how_many_fit, page
 from omniflow_server.rpc.validate import validate
 
 
@@ -43,9 +43,11 @@ class WorkflowServicer(pb_grpc.WorkflowServiceServicer):
     async def ListGraphs(self, request: pb.ListGraphsRequest, context: ServicerContext) -> pb.ListGraphsResponse:
         validate(request)
         names, next_token = page(self._catalog.names(), request.page_size, request.page_token)
-        return pb.ListGraphsResponse(
-            graphs=[self._catalog.get(name).message for name in names], next_page_token=next_token
-        )
+        graphs = [self._catalog.get(name).message for name in names]
+        fitting = how_many_fit([graph.ByteSize() for graph in graphs])
+        if fitting < len(graphs):
+            next_token = names[fitting - 1]
+        return pb.ListGraphsResponse(graphs=graphs[:fitting], next_page_token=next_token)
 
     async def ExplainGraph(self, request: pb.ExplainGraphRequest, context: ServicerContext) -> pb.ExplainGraphResponse:
         validate(request)

@@ -341,8 +341,10 @@ async def test_ended_calls_are_forgotten_after_their_time() -> None:
         await eventually(is_forgotten)
         assert table.calls._records == {}
         assert table.calls._by_request == {}
-        _, is_replayed = table.accept_or_join(request_id="r")
-        assert not is_replayed
+        with pytest.raises(OmniFlowError) as caught:
+            table.accept_or_join(request_id="r")
+        assert caught.value.reason is Reason.EVENTS_TRIMMED, "a repeat must not run the call again"
+        assert caught.value.info.metadata == {"call_id": call.call_id}
 
 
 async def test_ended_calls_are_bounded_in_number(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from omniflow.values import ElementType, Tensor, ValueType
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.compose import ControlPlane
 from omniflow_server.control import call as call_module
+from omniflow_server.control import inputs as inputs_module
 from tests.roles.running import eventually
 from tests.server.control.planes import channel_to, plane, settled
 from tests.server.control.table import kinds
@@ -32,6 +34,7 @@ from tests.server.rpc.client import (
     texts,
 )
 from tests.server.rpc.interfaces import INTERFACES, Exclaim, Gate, graphs
+from tests.support.processes import peak_rss_bytes
 
 SECOND = duration_pb2.Duration(seconds=1)
 
@@ -331,20 +334,43 @@ def echo_of_a_role() -> Graph:
     return graph
 
 
-async def test_push_input_that_nobody_takes_fails_the_call_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs wait for their node up to a backlog; then no more are read, and after a while the call fails."""
-    monkeypatch.setattr(call_module, "INPUT_BACKLOG", 4)
-    monkeypatch.setattr(call_module, "INPUT_WAIT_S", 0.05)
+async def test_push_input_that_nobody_takes_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two inputs are on their way to a node that nobody serves, four wait in line, the next is refused."""
+    monkeypatch.setattr(call_module, "INPUT_BACKLOG", 2)
+    monkeypatch.setattr(inputs_module, "LINE_VALUES", 4)
     async with plane(*INTERFACES, graphs=[echo_of_a_role()]) as made, channel_to(made.target) as channel:
         client = GraphClient(channel)
         reader = client.stream("remote", open_inputs="text")
         call_id = (await reader.expect("accepted")).accepted.call_id
-        for ordinal in (1, 2, 3, 4):
+        for ordinal in range(1, 7):
             assert await client.push(call_id, ordinal, input=stream_input("text", text("a"))) == ordinal
-        events, error = await reader.rest()
-        assert error is not None
-        assert error.reason is Reason.BUFFER_FULL
-        assert kinds(events)[-1] == "failed"
+        error = await refusal(client.push(call_id, 7, input=stream_input("text", text("a"))))
+        assert (error.reason, error.info.retry_after_s) == (Reason.BUFFER_FULL, 1.0)
+        assert (await client.get(call_id)).state == pb.CALL_STATE_RUNNING
+        await client.cancel(call_id)
+
+
+async def test_converse_call_cancels_a_call_whose_inputs_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs that wait do not hold up what comes behind them on the stream."""
+    monkeypatch.setattr(call_module, "INPUT_BACKLOG", 2)
+    async with plane(*INTERFACES, graphs=[echo_of_a_role(), *graphs()]) as made, channel_to(made.target) as channel:
+        async with GraphClient(channel).converse() as stream:
+            await stream.start("a", "remote", open_inputs="text")
+            for _ in range(50):
+                await stream.send(message("a", input=stream_input("text", text("x"))))
+            await stream.send(message("a", cancel=pb.Cancel()))
+            await stream.start("b", "shout", inputs={"text": "hi"})
+            seen = await stream.by_key("a", "b")
+        assert kinds(seen["a"])[-1] == "failed"
+        assert kinds(seen["b"])[-1] == "finished"
+
+
+async def test_run_call_of_many_deltas_costs_what_they_weigh(client: GraphClient) -> None:
+    """20,000 small yields: joined once, not once each."""
+    before = peak_rss_bytes(os.getpid())
+    response = await client.run("count", inputs={"text": "20000"})
+    assert len(response.outputs["tokens"].values) == 1
+    assert peak_rss_bytes(os.getpid()) - before < 60 << 20
 
 
 async def test_push_input_carries_payloads_in_pieces(client: GraphClient) -> None:

@@ -96,7 +96,8 @@ func (CallState) EnumDescriptor() ([]byte, []int) {
 type CallSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Made by the client (a UUID4); a repeat with the same body joins the first call, with another body it is refused with
-	// REQUEST_ID_REUSED. Made by the server when empty. Kept as long as the call's event log.
+	// REQUEST_ID_REUSED. A repeat after the call's events were dropped is refused with EVENTS_TRIMMED; it never runs the
+	// call again. No repeat is recognised when it is empty.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Client-chosen key that comes back in every event of the call. In ConverseCall required and unique among the calls
 	// that have not ended.

@@ -1,0 +1,167 @@
+"""ConverseCall: several calls on one stream, told apart by client-chosen keys.
+
+A message that cannot be taken fails the call that it is meant for. Only a message that names two calls at once, by a key in
+use, ends the stream. Nothing here waits for a call, so a cancel is never behind the inputs of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from omniflow.codec.error import status_to_proto
+from omniflow.graph.v1 import graph_event_pb2
+from omniflow.graph.v1 import graph_service_pb2 as pb
+from omniflow.rpc_errors import ServicerContext
+from omniflow_core.errors import OmniFlowError, Reason, invalid_field
+from omniflow_server.control.call import Call
+from omniflow_server.control.calls import CallTable
+from omniflow_server.control.event_log import LogReader
+from omniflow_server.rpc.event_stream import EventStream
+from omniflow_server.rpc.validate import validate
+
+PAST_KEYS = 1024
+"""Keys of past calls that a conversation remembers."""
+
+
+class Conversation:
+    """One ConverseCall stream: several calls by client-chosen keys."""
+
+    def __init__(self, calls: CallTable, context: ServicerContext, tenant: str) -> None:
+        self._calls = calls
+        self._tenant = tenant
+        self._stream = EventStream(context, calls, is_shared=True)
+        self._by_key: dict[str, tuple[Call, LogReader]] = {}
+        self._past: OrderedDict[str, None] = OrderedDict()
+        """Keys whose call has ended or was refused: what was sent on their behalf meanwhile is dropped."""
+        self._on_message: Mapping[str, Callable[[pb.ConverseMessage, str], None]] = {
+            "start": self._start,
+            "resume": self._resume,
+            "input": self._input,
+            "chunk": self._chunk,
+            "cancel": self._cancel,
+            "credit": self._credit,
+            "tool_result": self._tool_result,
+        }
+
+    async def run(self, requests: Any) -> None:
+        """Until the client has closed its side and every call has ended."""
+        reading = asyncio.ensure_future(self._read(requests))
+        try:
+            await self._stream.run()
+        finally:
+            reading.cancel()
+            await asyncio.wait((reading,))
+
+    async def _read(self, requests: Any) -> None:
+        try:
+            async for request in requests:
+                for index, message in enumerate(request.messages):
+                    self._take(message, f"messages[{index}]")
+                await self._stream.wait_sent()
+        except Exception as error:
+            self._stream.fail(error)
+        else:
+            self._stream.finish()
+
+    def _take(self, message: pb.ConverseMessage, path: str) -> None:
+        """A message that cannot be taken fails its own call, never other calls; the stream only when no call is meant."""
+        kind = message.WhichOneof("message")
+        if kind in ("start", "resume"):
+            self._check_free(message.call_key, f"{path}.{kind}")
+            self._past.pop(message.call_key, None)
+        elif message.call_key in self._past:
+            return
+        try:
+            validate(message, f"{path}.")
+            if kind is None:
+                raise invalid_field(f"{path}.message", "no kind of message is set")
+            self._on_message[kind](message, f"{path}.{kind}")
+        except _AmbiguousKeyError:
+            raise
+        except OmniFlowError as error:
+            self._refuse(message.call_key, kind, error)
+
+    def _refuse(self, key: str, kind: str | None, error: OmniFlowError) -> None:
+        known = self._by_key.get(key)
+        if known is not None and kind not in ("start", "resume"):
+            known[0].cancel_with(error.info)
+            return
+        self._leave(key)
+        event = graph_event_pb2.GraphEvent(call_key=key, sequence=1)
+        event.failed.status.CopyFrom(status_to_proto(error.info))
+        self._stream.send(event)
+
+    def _leave(self, key: str) -> None:
+        self._past[key] = None
+        if len(self._past) > PAST_KEYS:
+            self._past.popitem(last=False)
+
+    def _start(self, message: pb.ConverseMessage, path: str) -> None:
+        start = message.start
+        if start.call.call_key not in ("", message.call_key):
+            raise invalid_field(f"{path}.call.call_key", "it differs from the message's call_key")
+        start.call.call_key = message.call_key
+        call, is_replayed = self._calls.accept(start.graph, start.call, tenant=self._tenant)
+        for key in [key for key, (_, reader) in self._by_key.items() if reader.is_done]:
+            del self._by_key[key]
+            self._leave(key)
+        self._by_key[message.call_key] = (call, self._stream.attach(call, is_replayed=is_replayed))
+
+    def _check_free(self, key: str, path: str) -> None:
+        known = self._by_key.get(key)
+        if known is not None and not known[1].is_done:  # the client may not have seen its end yet
+            raise _AmbiguousKeyError(
+                Reason.PROTOCOL_VIOLATION, f"{path}: key {key!r} belongs to a call of this stream that has not ended."
+            )
+
+    def _resume(self, message: pb.ConverseMessage, path: str) -> None:
+        call = self._calls.resume(message.resume.resume_token, tenant=self._tenant)
+        if call.spec.call_key != message.call_key:  # its events carry the key that it was started under
+            raise invalid_field(f"{path}.resume_token", f"the call was started under key {call.spec.call_key!r}")
+        reader = self._stream.attach(call, after_sequence=message.resume.after_sequence)
+        self._by_key[message.call_key] = (call, reader)
+
+    def _input(self, message: pb.ConverseMessage, path: str) -> None:
+        call = self._call(message)
+        if call.takes_input:  # its end may have crossed the input on the way
+            self._calls.push_input(call.call_id, message.input, tenant=self._tenant, path=path)
+
+    def _chunk(self, message: pb.ConverseMessage, path: str) -> None:
+        call = self._call(message)
+        if call.takes_input:
+            self._calls.add_chunk(call.call_id, message.chunk, tenant=self._tenant, path=path)
+
+    def _cancel(self, message: pb.ConverseMessage, path: str) -> None:
+        call = self._call(message)
+        self._calls.cancel(call_id=call.call_id, request_id="", tenant=self._tenant, reason=message.cancel.reason)
+
+    def _credit(self, message: pb.ConverseMessage, path: str) -> None:
+        self._call(message)
+        reader = self._by_key[message.call_key][1]
+        reader.credit_bytes = (reader.credit_bytes or 0) + message.credit.size_bytes
+        if reader.has_more and not reader.is_done:
+            reader.notify()
+
+    def _tool_result(self, message: pb.ConverseMessage, path: str) -> None:
+        self._call(message)
+        raise no_tool_call(f"{path}.tool_call_id", message.tool_result.tool_call_id)
+
+    def _call(self, message: pb.ConverseMessage) -> Call:
+        known = self._by_key.get(message.call_key)
+        if known is None:
+            raise OmniFlowError(
+                Reason.PROTOCOL_VIOLATION, f"No call was started under key {message.call_key!r} on this stream."
+            )
+        return known[0]
+
+
+class _AmbiguousKeyError(OmniFlowError):
+    """Two calls under one key: events could not be told apart, so the stream ends."""
+
+
+def no_tool_call(path: str, tool_call_id: str) -> OmniFlowError:
+    """A tool result that nobody asked for."""
+    return invalid_field(path, f"the call has not asked for a tool under {tool_call_id!r}")
