@@ -73,6 +73,9 @@ def _serve(options: argparse.Namespace) -> int:
         value_budget_bytes=options.value_budget,
         node=options.node,
     )
+    # A thread that computes keeps the interpreter for this long; the loop that sends its yields waits. The default of 5 ms
+    # would be most of what the platform adds to a first token.
+    sys.setswitchinterval(0.0005)
     status: int = uvloop.run(serve(settings, interfaces))
     return status
 

@@ -28,6 +28,7 @@ from omniflow.discovery import registered as registered_interfaces
 from omniflow.flow import Flow
 from omniflow.flow_loading import load_flow
 from omniflow.graph.v1 import graph_service_pb2
+from omniflow.internal_rpc import MAX_FRAME_BYTES
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop
 from omniflow.role.v1 import role_registry_service_pb2_grpc, value_service_pb2_grpc
@@ -73,8 +74,8 @@ SERVER_OPTIONS = (
 )
 INTERNAL_OPTIONS = (
     *SERVER_OPTIONS[2:],
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    ("grpc.max_send_message_length", 16 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
 )
 
 
@@ -146,7 +147,8 @@ def _compose(
     tasks: BackgroundTasks,
 ) -> ControlPlane:
     own = {name for flow in flows for name in flow.graph.interfaces}
-    catalog = Catalog({*(settings.interfaces or registered_interfaces()), *own})
+    enabled = registered_interfaces() if "*" in settings.interfaces else settings.interfaces
+    catalog = Catalog({*enabled, *own})
     registry = Registry(lease_ttl_s=settings.lease_ttl_s)
     inline = InlineExecutor(
         tasks=tasks,
@@ -229,9 +231,14 @@ def _bind(server: grpc.aio.Server, target: str) -> str:
 
 
 async def _expire_leases(registry: Registry) -> None:
+    """A pause of this process (SIGSTOP, a suspended machine) is not held against the replicas, which nobody could hear."""
+    woken_s = time.monotonic()
     while True:
         await asyncio.sleep(EXPIRE_INTERVAL_S)
-        registry.expire(time.monotonic())
+        asleep_s, woken_s = time.monotonic() - woken_s, time.monotonic()
+        if asleep_s > 2 * EXPIRE_INTERVAL_S:
+            registry.extend_all(asleep_s)
+        registry.expire(woken_s)
 
 
 async def _forget_calls(calls: CallTable) -> None:

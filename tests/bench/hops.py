@@ -35,8 +35,8 @@ CALLS = 300
 """Of one round, after `WARM_CALLS` that are not timed."""
 WARM_CALLS = 20
 TEXT = "hello"
-HOLD = 2.0
-"""A hop against an echo."""
+AIM = 2.0
+"""A hop against an echo; the fast lane of one host is to bring it there."""
 
 _Call = Callable[[], Awaitable[None]]
 _ENDS = ("finished", "failed")
@@ -207,8 +207,10 @@ def _report(results: Results, names: list[str]) -> Report:
         columns=["contestant", "p50", "p90", "p99", "calls/s", "CPU us/call"],
         rows=rows,
         checks=[
-            Check(what="a no-op hop against a bidi echo", value=_ratio(hops_s, echoes_s), at_most=HOLD),
-            Check(what="a no-op hop against a bare hop", value=_ratio(hops_s, bare_s), at_most=HOLD),
+            Check(
+                what="a no-op hop against a bidi echo", value=_ratio(hops_s, echoes_s), at_most=AIM, is_promised=False
+            ),
+            Check(what="a no-op hop against a bare hop", value=_ratio(hops_s, bare_s), at_most=AIM, is_promised=False),
         ],
         looks=results.looks,
         details={

@@ -20,12 +20,12 @@ async def serving(
     graphs: Sequence[Graph], roles: Sequence[RolePlan], *, ready_timeout_s: float = 60.0
 ) -> AsyncIterator[System]:
     """A system in which every graph can be called."""
-    async with running_system(roles=roles) as system:
+    async with running_system(roles=roles, settings={"interfaces": ("*",)}) as system:
         async with system.connect() as client:
             for graph in graphs:
                 await client.apply(graph)
-            for graph in graphs:
-                await client.wait_ready(ready_timeout_s, service=f"graphs/{graph.name}")
+        for graph in graphs:
+            await system.wait_ready(ready_timeout_s, graph=f"graphs/{graph.name}")
         yield system
 
 

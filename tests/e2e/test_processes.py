@@ -147,6 +147,22 @@ async def test_stopped_replica_is_found_out_by_its_silence(system: System) -> No
             replica.resume()
 
 
+async def test_paused_control_plane_loses_no_work(system: System) -> None:
+    """SIGSTOP for longer than leases and heartbeats last, as a suspended machine does: calls go on where they were."""
+    async with system.connect() as client:
+        numbers: list[int] = []
+        async for event in client.stream("burst", parameters={"count": 600, "delay_s": 0.01}):
+            if isinstance(event, omniflow.Output):
+                assert isinstance(event.value, omniflow.Tokens)
+                numbers.extend(event.value.ids)
+                if event.value.ids[-1] == 20:
+                    system.control.pause()
+                    await asyncio.sleep(4.0)
+                    system.control.resume()
+        assert numbers == list(range(600))
+    assert "silent" not in system.control.log()
+
+
 async def test_cancel_is_acknowledged_while_a_role_sleeps(system: System) -> None:
     """The acknowledgement does not wait for cleanup, and the next call not for the cancelled one."""
     async with system.connect() as client:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from omniflow.codec.common import crc32c, value_from_proto, value_to_proto
+from omniflow.codec.common import crc32c, value_to_proto
 from omniflow.common.v1 import tensor_pb2
 from omniflow.large_values import (
     CHUNK_BYTES,
@@ -23,7 +23,6 @@ from omniflow.large_values import (
     decode,
     encode,
     externalise,
-    internalise,
 )
 from omniflow.role.v1 import value_service_pb2 as messages
 from omniflow.role.v1 import value_service_pb2_grpc
@@ -280,7 +279,7 @@ async def test_every_kind_of_large_value_goes_out_and_comes_back(value: Value) -
         moved = externalise(inline, "a", store)
         assert moved.ByteSize() < 500
         assert inline == value_to_proto(value)
-        assert value_from_proto(await internalise(moved, fetcher)) == value
+        assert await decode(moved, fetcher) == value
         store.release_call("a")
         assert store.used_bytes == 0
 
@@ -292,6 +291,5 @@ async def test_text_and_small_payloads_stay_inline(value: Value) -> None:
     assert size == 0
     assert externalise(message, "a", store) is message
     async with ValueFetcher(local=store) as fetcher:
-        assert await internalise(message, fetcher) is message
         assert await decode(message, fetcher) == value
     assert store.used_bytes == 0

@@ -63,15 +63,18 @@ class System:
         """A client; options are those of `omniflow.connect`."""
         return omniflow.connect(self.target, **options)
 
-    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Returns when the graph can be called. Raises RuntimeError when a process has ended, TimeoutError otherwise."""
+    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S, *, graph: str = "") -> None:
+        """Returns when a graph, the flow's unless it is named, can be called.
+
+        Raises RuntimeError when a process has ended, TimeoutError otherwise, both with what the processes logged.
+        """
         async with self.connect() as client:
 
             async def is_ready() -> bool:
                 for process in self.processes:
                     process.check_running()
                 try:
-                    return await client.health(self.graph, timeout_s=1.0) is omniflow.Health.SERVING
+                    return await client.health(graph or self.graph, timeout_s=1.0) is omniflow.Health.SERVING
                 except OmniFlowError:
                     return False
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -25,20 +24,13 @@ import grpc.aio
 from omniflow.assembly import EventAssembler
 from omniflow.codec.error import error_from_rpc
 from omniflow.events import Event
-from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
+from omniflow.graph.v1 import graph_service_pb2
 from omniflow.requests import PreparedCall
 from omniflow.transport import FINISH_TIMEOUT_S, Backoff, BidiRpc, Connection
 from omniflow_core.errors import Code, OmniFlowError, Reason
 
 _CALL_KEY = "call"
 """Key of the only call of an upload's conversation."""
-
-
-class _Frame(Protocol):
-    """A message of any RPC that carries events."""
-
-    @property
-    def events(self) -> Sequence[graph_event_pb2.GraphEvent]: ...
 
 
 class _EventRpc(Protocol):
@@ -355,12 +347,16 @@ def start_call(connection: Connection, prepared: PreparedCall) -> EventStream:
     if prepared.spec.open_inputs:
         raise ValueError("open_inputs needs a conversation: client.converse()")
     timeout_s = prepared.resume_timeout_s
+    if timeout_s is None:
+        timeout_s = connection.options.resume_timeout_s
+        if prepared.timeout_s is not None:  # nobody waits longer for the connection than for the call
+            timeout_s = min(timeout_s, prepared.timeout_s)
     return EventStream(
         _CallRun(
             connection,
             prepared=prepared,
             assembler=EventAssembler(as_pieces=prepared.is_chunked),
-            resume_timeout_s=connection.options.resume_timeout_s if timeout_s is None else timeout_s,
+            resume_timeout_s=timeout_s,
         )
     )
 

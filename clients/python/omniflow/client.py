@@ -1,10 +1,10 @@
 """The client: `async with omniflow.connect("127.0.0.1:7700") as client:`.
 
     async for event in client.stream("assistant", text="hi"):
-        if isinstance(event, Output) and event.field == "tokens":
-            print(event.value.text, end="")
+        if isinstance(event, Output) and event.field == "text":
+            print(event.value, end="")
     result = await client.run("assistant", text="hi", sampling=Sampling(temperature=0))
-    print(result.text("tokens"))
+    print(result.text("text"))
 
 Every method raises OmniFlowError: `error.reason` says why, and `error.is_stated` whether the server said so or the
 client inferred it from a broken connection.

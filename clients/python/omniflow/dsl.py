@@ -14,16 +14,28 @@ the planner, which sees every graph, also those that other languages build.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from omniflow.interface import Field, Interface
+from omniflow.interface_checks import problem_of
 from omniflow.values import ValueType
 from omniflow.workflow.v1 import graph_spec_pb2
 
 
 class GraphError(ValueError):
     """A mistake in a graph definition, raised at the line that makes it."""
+
+
+_GRAPH_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
+_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
+"""As in proto/omniflow/workflow/v1/graph_spec.proto."""
+
+
+def _check_identifier(kind: str, name: str) -> None:
+    if not _IDENTIFIER.fullmatch(name):
+        raise GraphError(f"{kind} {name!r}: a name is a letter, then letters, digits and _")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -140,12 +152,15 @@ class Graph:
     """A graph under construction."""
 
     def __init__(self, name: str, *, description: str = "") -> None:
+        if not _GRAPH_NAME.fullmatch(name):
+            raise GraphError(f"graph {name!r}: a name is a letter, then letters, digits, _ and -")
         self.name = name
         self._spec = graph_spec_pb2.GraphSpec(name=f"graphs/{name}", description=description)
         self._nodes: dict[str, Node] = {}
 
     def input(self, name: str, type: ValueType, *, optional: bool = False, streaming: bool = False) -> Source:
         """A graph-call input. `streaming` inputs take any number of values while the call runs."""
+        _check_identifier("input", name)
         if any(p.field.name == name for p in self._spec.placeholders):
             raise GraphError(f"graph {self.name!r} has an input {name!r} already")
         self._spec.placeholders.add(field=_field(name, Field(type, is_optional=optional)), is_streaming=streaming)
@@ -153,6 +168,7 @@ class Graph:
 
     def output(self, name: str, type: ValueType, *, unordered: bool = False) -> Target:
         """A graph output. Ordered outputs keep the order of the call's tree; unordered ones only that of one activation."""
+        _check_identifier("output", name)
         if any(o.field.name == name for o in self._spec.outputs):
             raise GraphError(f"graph {self.name!r} has an output {name!r} already")
         self._spec.outputs.add(field=_field(name, Field(type)), is_unordered=unordered)
@@ -177,6 +193,9 @@ class Graph:
             raise GraphError(f"graph {self.name!r} has a node {name!r} already")
         if inline == bool(role):
             raise GraphError(f"node {name!r} needs either role=... or inline=True")
+        _check_identifier("node", name)
+        if problem := problem_of(interface):
+            raise GraphError(f"node {name!r}: {problem}")
         message = self._spec.nodes.add(
             name=name,
             interface=interface.name,
@@ -190,6 +209,7 @@ class Graph:
             loop_bound=loop_bound,
         )
         for group, fields in interface.inputs.items():
+            _check_identifier("input group", group)
             message.input_groups.add(name=group, fields=[_field(n, f) for n, f in fields.items()])
         message.outputs.extend(_field(n, f) for n, f in interface.outputs.items())
         if timeout_s is not None:
@@ -219,4 +239,5 @@ class Graph:
 
 
 def _field(name: str, field: Field) -> graph_spec_pb2.Field:
+    _check_identifier("field", name)
     return graph_spec_pb2.Field(name=name, type=field.type.value, is_optional=field.is_optional)  # type: ignore[arg-type]

@@ -28,6 +28,18 @@ class RolePlan:
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the processes."""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for interfaces that are no names: a string would be taken for a tuple of letters."""
+        if isinstance(self.interfaces, str):
+            raise TypeError(
+                f'role {self.name!r}: write interfaces=("{self.interfaces}",), with the comma, for one name'
+            )
+        wrong = next((item for item in self.interfaces if not isinstance(item, str)), None)
+        if wrong is not None:
+            raise TypeError(
+                f"role {self.name!r}: interfaces are registered names, such as MyInterface.name; {wrong!r} is none"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:

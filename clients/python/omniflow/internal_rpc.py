@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import grpc.aio
 
-MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""A frame is 1 MiB by habit and larger payloads travel apart, but one activation of a join may carry many inputs."""
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""The largest message that either side takes. A frame is 1 MiB by habit and larger payloads travel apart, but one
+activation of a join may carry many inputs. A larger message ends the stream and all that runs on it, so senders stay
+below."""
+MAX_YIELD_BYTES = 8 * 1024 * 1024
+"""The largest frame of one yield; a larger one fails its activation alone."""
 
 _COMMON = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),

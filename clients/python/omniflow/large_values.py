@@ -337,15 +337,3 @@ def externalise(message: value_pb2.Value, call_id: str, store: ValueStore) -> va
     moved.CopyFrom(message)
     cast("tensor_pb2.Payload", payload_of(moved)).remote.CopyFrom(store.put(call_id, data))
     return moved
-
-
-async def internalise(message: value_pb2.Value, fetcher: ValueFetcher) -> value_pb2.Value:
-    """The message with a remote payload fetched into it; the same message when there is none. `decode` copies less."""
-    ref = remote_of(message)
-    if ref is None:
-        return message
-    data = await fetcher.fetch(ref)
-    whole = value_pb2.Value()
-    whole.CopyFrom(message)
-    cast("tensor_pb2.Payload", payload_of(whole)).inline = bytes(data)
-    return whole

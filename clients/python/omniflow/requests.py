@@ -70,7 +70,9 @@ class PreparedCall:
     is_chunked: bool
     """Large outputs are given in pieces."""
     resume_timeout_s: float | None
-    """None: the client's."""
+    """None: the client's, or `timeout_s` when that is less."""
+    timeout_s: float | None
+    """Of the call itself."""
 
     @property
     def request_id(self) -> str:
@@ -129,7 +131,8 @@ def prepare_call(
     heartbeat_interval_s: 1 to 3600, 15 by default.
     detach_grace_s: how long the call runs on without a client, 0 to 300, 10 by default.
     chunks: give large outputs as `OutputPiece`s when they arrive instead of one `Output` at the end.
-    resume_timeout_s: how long a lost connection is retried since the last sign of life; the client's by default.
+    resume_timeout_s: how long a lost connection is retried since the last sign of life; by default the client's, and
+        no longer than `timeout_s`.
 
     Raises OmniFlowError naming the input that cannot be sent, TypeError for one that is no value.
     """
@@ -156,6 +159,7 @@ def prepare_call(
         uploads=_fill_inputs(spec, _merged(inputs or {}, fields)),
         is_chunked=chunks,
         resume_timeout_s=resume_timeout_s,
+        timeout_s=timeout_s,
     )
 
 

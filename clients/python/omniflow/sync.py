@@ -2,7 +2,7 @@
 
     for event in client.stream("assistant", text="hi"):
         ...
-    print(client.run("assistant", text="hi").text("tokens"))
+    print(client.run("assistant", text="hi").text("text"))
     with client.converse() as conversation:
         call = conversation.start("assistant", text="hi")
 

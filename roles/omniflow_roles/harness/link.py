@@ -131,7 +131,7 @@ class ExecuteLink:
     def _start(self, handle: int, start: role_execution_service_pb2.StartActivation) -> None:
         if handle == 0 or handle in self._executions:
             raise OmniFlowError(Reason.PROTOCOL_VIOLATION, f"start with the handle {handle}, which is 0 or in use")
-        sink = ResultSink(handle, start.activation.call_id, self, self._store)
+        sink = ResultSink(handle, start.activation, self, self._store)
         execution = self._host.admit(start, sink)
         if execution is not None:
             self._executions[handle] = execution

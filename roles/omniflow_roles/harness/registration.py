@@ -59,11 +59,6 @@ class Registration:
         self._has_left = False
         self._changed = asyncio.Event()
 
-    @property
-    def is_registered(self) -> bool:
-        """The registry has given a lease that is not known to be lost."""
-        return bool(self._lease_id)
-
     def announce(self) -> None:
         """The state has changed: tell the registry now, not at the next keep-alive."""
         self._changed.set()

@@ -19,7 +19,7 @@ Serve graphs of models over gRPC, and call them.
 [bold]First steps[/]
 
   omniflow up assistant --detach          start the built-in assistant, return when it is ready
-  omniflow ask "Why is the sky blue?"     stream an answer, and hear it in answer.wav
+  omniflow ask "Why is the sky blue?"     stream an answer; --out answer.wav keeps its speech
   omniflow status                         what is running
   omniflow down                           stop it
 """

@@ -14,13 +14,15 @@ from rich.markup import escape
 import omniflow
 from omniflow.client import Diagnostic
 from omniflow.discovery import registered
-from omniflow.flow_loading import load_graph
+from omniflow.flow import Flow
+from omniflow.flow_loading import load_graph, load_object
 from omniflow.workflow.v1 import graph_spec_pb2
-from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.explain import explain as explain_plan
 from omniflow_core.graph.findings import Finding
 from omniflow_server.cli import terminal
 from omniflow_server.control.catalog import Catalog
+from omniflow_server.launch.plan import role_violations
 
 app = typer.Typer(help="Graphs: check and explain them.", no_args_is_help=True)
 
@@ -36,7 +38,7 @@ Server = Annotated[
 @app.command()
 def check(graph: GraphReference, target: Server = None) -> None:
     """
-    Say what is wrong with a graph and what would fix it. Status 1 when something is.
+    Say what is wrong with a graph, and with the roles of a flow, and what would fix it. Status 1 when something is.
 
     [bold]Examples[/]
 
@@ -45,13 +47,17 @@ def check(graph: GraphReference, target: Server = None) -> None:
     """
     spec = read_spec(graph)
     findings = asyncio.run(_findings_of_server(spec, target)) if target else _catalog(graph).check(spec)
+    broken_roles = _broken_roles(graph)
     out = terminal.console()
-    if not findings:
+    if not findings and not broken_roles:
         out.print(f"[bold green]{escape(spec.name)}[/] can run: {len(spec.nodes)} nodes, {len(spec.edges)} edges")
         return
     for finding in findings:
         out.print(f"[bold red]{escape(finding.reason)}[/] {escape(finding.field)}", soft_wrap=True)
         out.print(f"  {finding.message} {finding.fix}", markup=False, soft_wrap=True)
+    for violation in broken_roles:
+        out.print(f"[bold red]{Reason.INVALID_CONFIG}[/] {escape(violation.field.rstrip(':'))}", soft_wrap=True)
+        out.print(f"  {violation.description}", markup=False, soft_wrap=True)
     raise typer.Exit(terminal.FAILED)
 
 
@@ -81,6 +87,12 @@ def read_spec(reference: str) -> graph_spec_pb2.GraphSpec:
         return json_format.Parse(Path(reference).read_text(encoding="utf-8"), graph_spec_pb2.GraphSpec())
     except (OSError, UnicodeDecodeError, json_format.ParseError) as problem:
         raise OmniFlowError(Reason.INVALID_CONFIG, f"{reference} is no GraphSpec: {problem}") from None
+
+
+def _broken_roles(reference: str) -> list[Violation]:
+    """Why `omniflow up` would refuse the flow that a reference names, environments aside; a graph alone has no roles."""
+    found = None if reference.endswith(".json") else load_object(reference)
+    return role_violations(found) if isinstance(found, Flow) else []
 
 
 def _catalog(reference: str) -> Catalog:

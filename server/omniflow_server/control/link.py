@@ -19,6 +19,7 @@ import grpc
 
 from omniflow.codec.error import error_from_rpc, status_from_proto
 from omniflow.graph.v1 import graph_event_pb2
+from omniflow.internal_rpc import MAX_FRAME_BYTES
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
 from omniflow_core.control.events import (
@@ -38,11 +39,15 @@ log = logging.getLogger(__name__)
 
 SILENCE_LIMIT_S = 3.0
 """Replicas send a heartbeat every second; three missing ones mean that the process hangs or its host is gone."""
-MAX_FRAME_BYTES = 1024 * 1024
+SILENCE_ROUNDS = 6
+"""The silence is counted in rounds of a sleep, not by the clock: when it is this process that stood still (SIGSTOP, a
+suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
+JOINED_BYTES = 1024 * 1024
+"""Commands are joined up to this size; a single larger one goes in a frame of its own."""
 RELEASE_BATCH = 1000
 CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    ("grpc.max_send_message_length", 16 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a dead connection must not be shared with the next incarnation
 )
@@ -88,15 +93,24 @@ class ReplicaLink:
         self._wake = asyncio.Event()
         self._next_handle = 1
         self._unreleased: list[str] = []
-        self.is_connected = False
+        self._is_connected = False
         self.value_endpoint = ""
-        self._heard = True
+        self._heard = False
         self._is_silent = False
         self._stub: pb_grpc.RoleExecutionServiceStub | None = None
 
     @property
     def name(self) -> str:
         return f"{self.registration.replica.role}/{self.registration.replica.replica_id}"
+
+    @property
+    def is_connected(self) -> bool:
+        """The stream is open and the replica has answered its hello."""
+        return self._is_connected
+
+    @is_connected.setter
+    def is_connected(self, value: bool) -> None:
+        self._is_connected = self.registration.has_stream = value
 
     @property
     def in_flight(self) -> int:
@@ -218,7 +232,7 @@ class ReplicaLink:
     def _connected(self, frame: pb.ExecuteResponse, on_connected: Callable[[ReplicaLink], None]) -> None:
         hello = frame.results[0].hello
         self.value_endpoint = hello.value_endpoint
-        self.is_connected = self._heard = True
+        self.is_connected = True
         on_connected(self)
         self._handle_frame(frame)
 
@@ -230,7 +244,7 @@ class ReplicaLink:
                 frame = self._queue.popleft()
                 if self._queue:
                     parts, size = [frame], len(frame)
-                    while self._queue and size < MAX_FRAME_BYTES:
+                    while self._queue and size + len(self._queue[0]) <= JOINED_BYTES:
                         parts.append(self._queue.popleft())
                         size += len(parts[-1])
                     frame = b"".join(parts)
@@ -238,9 +252,11 @@ class ReplicaLink:
 
     async def _watch(self, stream: Any) -> None:
         """Ends the stream when the replica has been silent for too long."""
-        while self._heard:
+        limit_s, silent_rounds = SILENCE_LIMIT_S, 0
+        while silent_rounds < SILENCE_ROUNDS:
             self._heard = False
-            await asyncio.sleep(SILENCE_LIMIT_S)
+            await asyncio.sleep(limit_s / SILENCE_ROUNDS)
+            silent_rounds = 0 if self._heard else silent_rounds + 1
         log.warning("replica %s was silent for %.0f s", self.name, SILENCE_LIMIT_S)
         self._is_silent = True
         stream.cancel()

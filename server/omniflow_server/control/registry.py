@@ -1,19 +1,22 @@
 """Which replicas there are: registrations, leases, and who is told of changes.
 
 State only: the servicer translates messages, the dispatcher opens streams to replicas, a timer of the process calls
-`expire`. A replica is its (role, replica_id); a new incarnation replaces the old one at once.
+`expire`. A replica is its (role, replica_id); a new incarnation replaces the old one at once and for good.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from omniflow.role.v1 import replica_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 
 ReplicaKey = tuple[str, str]
+REPLACED_KEPT = 16
+"""Incarnations of one replica that are remembered as replaced."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +28,10 @@ class Registration:
     expire_s: float
     load: replica_pb2.ReplicaLoad
     drain_grace_s: float | None = None
+    has_stream: bool = False
+    """A stream to the replica is open. Its heartbeats are better proof of life than the lease, which may then run out."""
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED_KEPT))
+    """Earlier incarnations."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -58,20 +65,16 @@ class Registry:
         return self._by_key.get((role, replica_id))
 
     def register(self, replica: replica_pb2.Replica, now_s: float) -> Registration:
-        """Takes a replica in, in place of an earlier incarnation."""
+        """Takes a replica in, in place of an earlier incarnation. The same one again gets a new lease.
+
+        Raises STALE_EPOCH for one that was replaced: two processes with one name would take turns.
+        """
         key = (replica.role, replica.replica_id)
         old = self._by_key.get(key)
         if old is not None:
+            _check_not_replaced(replica, old)
             del self._by_lease[old.lease_id]
-            if old.replica.incarnation_id != replica.incarnation_id:
-                self._lose(old)
-        registration = Registration(
-            replica=replica,
-            lease_id=secrets.token_urlsafe(18),
-            expire_s=now_s + self.lease_ttl_s,
-            load=replica_pb2.ReplicaLoad(),
-        )
-        self._by_key[key] = registration
+        registration = self._by_key[key] = self._registration_of(replica, old, now_s)
         self._by_lease[registration.lease_id] = registration
         self._changed(registration)
         return registration
@@ -108,9 +111,27 @@ class Registry:
             self._remove(registration)
 
     def expire(self, now_s: float) -> None:
-        """Forgets replicas whose lease has run out."""
-        for registration in [r for r in self._by_key.values() if r.expire_s <= now_s]:
+        """Forgets replicas whose lease has run out and that have no stream either."""
+        for registration in [r for r in self._by_key.values() if r.expire_s <= now_s and not r.has_stream]:
             self._remove(registration)
+
+    def extend_all(self, seconds: float) -> None:
+        """Makes every lease longer: by the time that this process stood still and heard nobody."""
+        for registration in self._by_key.values():
+            registration.expire_s += seconds
+
+    def _registration_of(self, replica: replica_pb2.Replica, old: Registration | None, now_s: float) -> Registration:
+        """A new registration, or the old one under a new lease: who holds it sees the change, and its stream goes on."""
+        lease_id, expire_s = secrets.token_urlsafe(18), now_s + self.lease_ttl_s
+        if old is not None and old.replica.incarnation_id == replica.incarnation_id:
+            old.replica, old.lease_id, old.expire_s, old.drain_grace_s = replica, lease_id, expire_s, None
+            return old
+        made = Registration(replica=replica, lease_id=lease_id, expire_s=expire_s, load=replica_pb2.ReplicaLoad())
+        if old is not None:
+            made.replaced = old.replaced
+            made.replaced.append(old.replica.incarnation_id)
+            self._lose(old)
+        return made
 
     def _remove(self, registration: Registration) -> None:
         del self._by_key[registration.key]
@@ -126,7 +147,12 @@ class Registry:
         for listener in tuple(self._listeners):
             listener(registration)
 
-    def ready_roles(self, roles: Iterable[str]) -> set[str]:
-        """Those of the roles that have a ready replica."""
-        ready = {r.replica.role for r in self._by_key.values() if r.is_ready}
-        return ready.intersection(roles)
+
+def _check_not_replaced(replica: replica_pb2.Replica, current: Registration) -> None:
+    if replica.incarnation_id in current.replaced:
+        raise OmniFlowError(
+            Reason.STALE_EPOCH,
+            f"Another process has registered as replica {replica.replica_id!r} of role {replica.role!r} since; give each "
+            "process a replica_id of its own.",
+            metadata={"incarnation_id": current.replica.incarnation_id},
+        )

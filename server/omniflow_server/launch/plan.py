@@ -141,6 +141,11 @@ def _replicas(
     ]
 
 
+def role_violations(flow: Flow) -> list[Violation]:
+    """What keeps a flow from running on any machine; environments are a machine's own."""
+    return [*_broken_roles(flow), *_unserved_nodes(flow)]
+
+
 def _check_roles(flow: Flow, environments: Mapping[str, str]) -> None:
     violations = [*_broken_roles(flow), *_missing_environments(flow, environments), *_unserved_nodes(flow)]
     if violations:

@@ -18,24 +18,31 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A figure with the bound that it must hold."""
+    """A figure with its bound."""
 
     what: str
     value: float
     at_least: float | None = None
     at_most: float | None = None
     unit: str = "x"
+    is_promised: bool = True
+    """False for an aim that is not reached yet: it is shown, and fails nothing."""
 
     @property
     def is_met(self) -> bool:
         above = self.at_least is None or self.value >= self.at_least
         return above and (self.at_most is None or self.value <= self.at_most)
 
+    @property
+    def is_broken(self) -> bool:
+        """A promise that does not hold."""
+        return self.is_promised and not self.is_met
+
     def __str__(self) -> str:
         bound = f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
-        return (
-            f"{'ok  ' if self.is_met else 'MISS'}  {self.what}: {self.value:.3g} {self.unit} (hold {bound} {self.unit})"
-        )
+        verdict = "ok  " if self.is_met else "MISS" if self.is_promised else "    "
+        kind = "hold" if self.is_promised else "aim"
+        return f"{verdict}  {self.what}: {self.value:.3g} {self.unit} ({kind} {bound} {self.unit})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,13 @@ def example() -> Report:
 )
 def test_check_holds_its_bound(check: Check, is_met: bool) -> None:
     assert check.is_met is is_met
+    assert check.is_broken is not is_met
+
+
+def test_check_of_an_aim_breaks_no_promise() -> None:
+    check = Check(what="hop", value=3.0, at_most=2.0, is_promised=False)
+    assert (check.is_met, check.is_broken) == (False, False)
+    assert str(check).strip() == "hop: 3 x (aim <= 2 x)"
 
 
 def test_table_aligns_numbers_to_the_right() -> None:

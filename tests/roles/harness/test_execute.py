@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +16,7 @@ from omniflow.graph.v1 import graph_event_pb2, sampling_pb2
 from omniflow.interface import Context, Field, Inputs, Interface, Outputs, groups
 from omniflow.large_values import ValueFetcher, ValueStore, decode
 from omniflow.role.v1 import role_execution_service_pb2 as messages
-from omniflow.values import ElementType, Json, Tensor, ValueType
+from omniflow.values import ElementType, Json, Tensor, Value, ValueType
 from omniflow_core.errors import Reason
 from omniflow_roles.noop import (
     Burst,
@@ -224,6 +225,55 @@ async def test_interface_runs_at_most_its_concurrency_and_the_rest_waits(tmp_pat
         await driver.cancel(2)
         await eventually(lambda: server.host.load().waiting == 0)
         assert server.host.load().running == 2
+
+
+class Wordy(Interface):
+    """`count` JSON values and a text of `size` characters."""
+
+    name = "test.wordy"
+    inputs = groups(parameters=Field(ValueType.JSON))
+    outputs: ClassVar = {"text": Field(ValueType.TEXT), "json": Field(ValueType.JSON)}
+    max_concurrency = 8
+
+    async def run(self, inputs: Inputs, context: Context) -> Outputs:
+        asked = inputs["parameters"]
+        assert isinstance(asked, Json)
+        assert isinstance(asked.value, dict)
+        given: dict[str, Value] = {}
+        if "text" in asked.value:
+            given["text"] = "\u00e9" * asked.value["text"]
+        if "json" in asked.value:
+            given["json"] = Json("x" * asked.value["json"])
+        return given
+
+
+@pytest.mark.parametrize(
+    ("asked", "output"),
+    [
+        ({"text": 20_000_000}, "text"),
+        ({"text": 524_289}, "text"),
+        ({"json": 20_000_000}, "json"),
+        ({"json": 9_000_000, "text": 1}, "json"),
+    ],
+)
+async def test_yield_that_fits_no_message_fails_its_activation_alone(
+    tmp_path: Path, asked: dict[str, int], output: str
+) -> None:
+    async with driving(tmp_path, Wordy(), Sleep()) as (_, driver):
+        await driver.parameters(1, "noop.sleep", {"seconds": 0.5})
+        await driver.parameters(2, "test.wordy", asked)
+        error, is_retryable = await driver.error(2)
+        assert (error.reason, is_retryable) == (Reason.INVALID_OUTPUT, False)
+        assert error.metadata == {"node": "test_wordy", "output": output}
+        assert f"output {output!r}" in error.message
+        assert str(asked[output] * (2 if output == "text" else 1))[:3] in error.message
+        assert kinds(await driver.finish(1))[-1] == "completed"
+
+
+async def test_yield_at_the_limits_is_sent(tmp_path: Path) -> None:
+    async with driving(tmp_path, Wordy()) as (_, driver):
+        await driver.parameters(1, "test.wordy", {"text": 524_288, "json": 7_000_000})
+        assert kinds(await driver.finish(1)) == ["accepted", "yield", "completed"]
 
 
 async def test_unknown_interface_is_refused(tmp_path: Path) -> None:

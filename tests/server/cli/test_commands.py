@@ -65,6 +65,7 @@ def test_help_teaches_the_first_steps(omniflow: CommandLine) -> None:
     outcome = omniflow("--help")
     assert outcome.status == 0
     assert "omniflow up assistant --detach" in outcome.out
+    assert "--out answer.wav keeps its speech" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,20 @@ def test_graph_check_says_what_would_fix_a_graph(omniflow: CommandLine, monkeypa
     assert outcome.status == 1
     assert "UNKNOWN_INTERFACE graph.nodes[0].interface" in outcome.out
     assert "Did you mean 'test.echoes'?" in outcome.out
+
+
+def test_graph_check_says_what_is_wrong_with_the_roles_of_a_flow(omniflow: CommandLine) -> None:
+    file = flow_file(omniflow, environment="elsewhere")
+    assert omniflow("graph", "check", file).status == 0, "environments are the machine's"
+    path = omniflow.folder / "broken.py"
+    path.write_text(
+        (omniflow.folder / file).read_text().replace('RolePlan(name="echo"', 'RolePlan(name="ecko", replicas=0')
+    )
+    outcome = omniflow("graph", "check", "broken.py")
+    assert outcome.status == 1
+    assert "INVALID_CONFIG role ecko\n  needs at least one replica" in outcome.out
+    assert "INVALID_CONFIG node echo\n  no role of the flow is named 'echo'" in outcome.out
+    assert omniflow("graph", "check", "broken.py:graph").status == 0, "a graph alone has no roles"
 
 
 def test_graph_check_reads_a_graph_spec_as_json(omniflow: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 
@@ -21,6 +23,7 @@ from omniflow_core.errors import Reason
 from omniflow_server.compose import ControlPlane
 from omniflow_server.control import link as link_module
 from omniflow_server.control.call import Call
+from omniflow_server.control.registry import Registry
 from tests.roles.running import eventually
 from tests.server.control.planes import ended, events, plane, register, start
 from tests.server.control.scripted_role import ScriptedRole, upper
@@ -398,14 +401,43 @@ async def _still_works_after(made: ControlPlane, role: ScriptedRole) -> None:
     assert texts(await ended(start(made, "one", x="next"))) == ["NEXT"]
 
 
-async def test_lease_that_runs_out_ends_the_stream(made: ControlPlane, role: ScriptedRole) -> None:
+async def test_lease_that_runs_out_does_not_end_the_stream(made: ControlPlane, role: ScriptedRole) -> None:
+    """The stream is the better proof of life; without it the lease counts."""
     await connected(made, role)
     call = start(made, "one", x="hi")
-    await role.next_work(1)
+    (work,) = await role.next_work(1)
     made.registry.expire(float("inf"))
-    await ended(call)
-    assert failure(call)[0] is Reason.REPLICA_LOST
+    register(made, role.replica)
+    made.registry.expire(float("inf"))
+    await work.give(0, y="on")
+    await work.complete(1)
+    assert texts(await ended(call)) == ["on"]
+    assert len(role.streams) == 1
+    await role.stop()
+    await eventually(lambda: not made.dispatcher.connected_roles(["worker"]))
+    made.registry.expire(float("inf"))
     assert made.dispatcher._links == {}
+
+
+async def test_pause_of_this_process_is_no_silence_of_the_replica(
+    role: ScriptedRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the loop stands still, it counts as one round: heartbeats that came meanwhile are read first."""
+    rounds: list[float] = []
+    identity = link_module.ControlIdentity(control_id="c", incarnation_id="1", value_endpoint="")
+    registration = Registry(lease_ttl_s=3.0).register(role.replica, 0.0)
+    link = link_module.ReplicaLink(registration, identity, on_idle=lambda: None)
+
+    async def sleep(seconds: float) -> None:
+        rounds.append(seconds)
+        link._heard = len(rounds) == 5
+
+    monkeypatch.setattr(link_module, "asyncio", SimpleNamespace(sleep=sleep))
+    stream = mock.Mock()
+    await link._watch(stream)
+    assert sum(rounds[5:]) == pytest.approx(link_module.SILENCE_LIMIT_S)
+    assert len(rounds) == 5 + link_module.SILENCE_ROUNDS
+    stream.cancel.assert_called_once()
 
 
 # --- no replica --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from omniflow.role.v1 import replica_pb2
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_server.control.registry import Registration, Registry
+from omniflow_server.control.registry import REPLACED_KEPT, Registration, Registry
 
 STARTING, READY, DRAINING, LOST = (
     replica_pb2.REPLICA_STATE_STARTING,
@@ -82,10 +82,49 @@ def test_new_life_takes_the_place_of_the_old_one(recorded: Recorded) -> None:
 
 
 def test_same_life_registers_again_without_being_lost(recorded: Recorded) -> None:
-    old, new = recorded.register(), recorded.register()
-    assert old.lease_id != new.lease_id
-    assert recorded.changes == [("a", "1", READY), ("a", "1", READY)]
-    assert recorded.beat(old, 0.1) is None
+    lease = recorded.register()
+    old_lease_id = lease.lease_id
+    assert recorded.register(state=DRAINING, now_s=1.0) is lease, "who holds it sees the change"
+    assert (lease.replica.state, lease.expire_s) == (DRAINING, 4.0)
+    assert recorded.changes == [("a", "1", READY), ("a", "1", DRAINING)]
+    assert recorded.registry.keep_alive(old_lease_id, READY, replica_pb2.ReplicaLoad(), 1.1) is None
+    assert recorded.beat(lease, 1.1, DRAINING) is lease
+
+
+def test_replaced_life_is_refused_for_good(recorded: Recorded) -> None:
+    """Two processes with one name: the later one stays, and they do not take turns."""
+    recorded.register(life="1")
+    recorded.register(life="2")
+    new = recorded.register(life="3")
+    for life in ("1", "2"):
+        with pytest.raises(OmniFlowError, match="'a' of role 'llm'") as caught:
+            recorded.register(life=life)
+        assert caught.value.reason is Reason.STALE_EPOCH
+        assert caught.value.info.metadata == {"incarnation_id": "3"}
+    assert recorded.registry.replicas() == [new]
+    recorded.register("b", life="1")
+    for life in range(4, 100):
+        new = recorded.register(life=str(life))
+    assert len(new.replaced) == REPLACED_KEPT
+
+
+def test_replica_with_a_stream_outlives_its_lease(recorded: Recorded) -> None:
+    lease = recorded.register()
+    lease.has_stream = True
+    recorded.registry.expire(3.0)
+    assert recorded.registry.replicas() == [lease]
+    lease.has_stream = False
+    recorded.registry.expire(3.0)
+    assert recorded.registry.replicas() == []
+
+
+def test_leases_are_extended_by_a_pause(recorded: Recorded) -> None:
+    recorded.register(now_s=0.0)
+    recorded.registry.extend_all(4.0)
+    recorded.registry.expire(6.9)
+    assert len(recorded.registry.replicas()) == 1
+    recorded.registry.expire(7.0)
+    assert recorded.registry.replicas() == []
 
 
 def test_leases_are_not_guessable(recorded: Recorded) -> None:
@@ -113,7 +152,6 @@ def test_drained_replica_stays_drained_until_it_says_so_itself(recorded: Recorde
     assert lease.expire_s == 4.0
     recorded.beat(lease, 1.5, DRAINING)
     assert recorded.changes == [("a", "1", READY), ("a", "1", DRAINING)]
-    assert recorded.registry.ready_roles(["llm"]) == set()
 
 
 def test_drain_of_an_unknown_replica_is_refused(recorded: Recorded) -> None:
@@ -135,7 +173,6 @@ def test_replicas_are_listed_by_role_and_identifier(recorded: Recorded) -> None:
         recorded.register(replica_id, role=role)
     assert [r.key for r in recorded.registry.replicas()] == [("llm", "a"), ("llm", "b"), ("tts", "a")]
     assert [r.key for r in recorded.registry.replicas("llm")] == [("llm", "a"), ("llm", "b")]
-    assert recorded.registry.ready_roles(["llm", "asr"]) == {"llm"}
 
 
 def test_expire_takes_only_what_has_run_out(recorded: Recorded) -> None:

@@ -1,0 +1,39 @@
+"""What a control-plane process does by its clock."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from omniflow.role.v1 import replica_pb2
+from omniflow_server import compose
+from omniflow_server.control.registry import Registry
+from tests.support.clock import ManualClock
+
+
+class StoppedError(Exception):
+    """The end of a loop without an end."""
+
+
+@pytest.mark.parametrize(("pause_s", "is_kept"), [(0.0, False), (4.0, True), (3_600.0, True)])
+async def test_pause_of_the_process_is_not_held_against_leases(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float, is_kept: bool
+) -> None:
+    """A lease of 3 s, last kept alive 2.9 s before: it runs out in this round unless the process stood still."""
+    clock = ManualClock()
+    registry = Registry(lease_ttl_s=3.0)
+    registry.register(replica_pb2.Replica(role="llm", replica_id="a", incarnation_id="1"), clock() - 2.9)
+    rounds = iter((compose.EXPIRE_INTERVAL_S + pause_s,))
+
+    async def sleep(seconds: float) -> None:
+        asleep_s = next(rounds, None)
+        if asleep_s is None:
+            raise StoppedError
+        clock.advance(asleep_s)
+
+    monkeypatch.setattr(compose, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(compose, "asyncio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(StoppedError):
+        await compose._expire_leases(registry)
+    assert bool(registry.replicas()) == is_kept
