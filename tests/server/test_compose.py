@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from omniflow.dsl import Graph
 from omniflow.role.v1 import replica_pb2
+from omniflow.values import ValueType
+from omniflow_roles.noop import Echo
 from omniflow_server import compose
+from omniflow_server.compose import control_plane
 from omniflow_server.control.registry import Registry
+from omniflow_server.control.settings import ControlSettings
 from tests.support.clock import ManualClock
 
 
@@ -37,3 +43,18 @@ async def test_pause_of_the_process_is_not_held_against_leases(
     with pytest.raises(StoppedError):
         await compose._expire_leases(registry)
     assert bool(registry.replicas()) == is_kept
+
+
+@pytest.mark.parametrize(("enabled", "reasons"), [((), ["UNKNOWN_INTERFACE"]), (("*",), []), (("noop.echo",), [])])
+async def test_graphs_name_only_interfaces_that_the_operator_enabled(
+    tmp_path: Path, enabled: tuple[str, ...], reasons: list[str]
+) -> None:
+    graph = Graph("echo")
+    echo = graph.node("echo", Echo, role="noop")
+    graph.input("text", ValueType.TEXT) >> echo.inputs.field("text")
+    echo.output("text") >> graph.output("text", ValueType.TEXT)
+    settings = ControlSettings(
+        listen="127.0.0.1:0", internal_listen=f"unix:{tmp_path}/control.sock", interfaces=enabled
+    )
+    async with control_plane(settings) as plane:
+        assert [finding.reason for finding in plane.catalog.check(graph.spec())] == reasons

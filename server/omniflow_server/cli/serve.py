@@ -25,6 +25,7 @@ def serve(
     [bold]Examples[/]
 
       omniflow serve --set control.flows=assistant
+      omniflow serve --set "control.interfaces=*"
       omniflow serve --listen 0.0.0.0:7700 --config /etc/omniflow.toml
     """
     flags = [Flag(key="control.listen", text=listen, source="--listen")] if listen else []

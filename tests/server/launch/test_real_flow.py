@@ -164,11 +164,13 @@ def test_kill_of_the_supervisor_leaves_no_process(running: Installed) -> None:
 
 async def test_serve_without_roles_answers(command: Installed) -> None:
     target = f"unix:{command.folder}/public.sock"
-    with command.start("serve", "--listen", target) as process:
-        async with omniflow.connect(target) as client:
-            await client.wait_ready(START_S)
-        assert "graphs/tiny can run" in command("graph", "check", TINY, "--target", target)
-        assert "node   echo: noop.echo" in command("graph", "explain", TINY, "--target", target)
-        process.terminate()
-        process.communicate(timeout=50)
+    with command.start("serve", "--listen", target, "--set", "control.interfaces=*") as process:
+        try:
+            async with omniflow.connect(target) as client:
+                await client.wait_ready(START_S)
+            assert "graphs/tiny can run" in command("graph", "check", TINY, "--target", target)
+            assert "node   echo: noop.echo" in command("graph", "explain", TINY, "--target", target)
+        finally:
+            process.terminate()
+            process.communicate(timeout=50)
     assert process.returncode == 0
