@@ -250,6 +250,7 @@ async def _forget_calls(calls: CallTable) -> None:
 
 async def serve(settings: ControlSettings) -> None:
     """Serves until SIGTERM or SIGINT, then takes no new calls, waits for those that run, and stops."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

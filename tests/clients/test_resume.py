@@ -100,7 +100,7 @@ async def test_resume_that_the_server_refuses_raises_what_it_states(
     assert server.requests["ResumeCall"] == 1
     # Trimmed events mean that the call still runs for nobody.
     await client.run("echo", text="")
-    assert len(server.cancels) == (1 if reason is Reason.EVENTS_TRIMMED else 0)
+    await server.until(lambda: len(server.cancels) == (1 if reason is Reason.EVENTS_TRIMMED else 0))
 
 
 async def test_connection_that_does_not_come_back_is_inferred_and_says_how_long(server: FakeServer) -> None:

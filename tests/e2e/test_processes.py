@@ -106,6 +106,8 @@ async def test_killed_replica_fails_only_its_own_calls(system: System) -> None:
     """20 calls over two replicas; one is killed: its calls fail naming node and replica, the others run to their end."""
     async with system.connect() as client:
         started = asyncio.Semaphore(0)
+        for replica in system.roles:  # one of them is enough for the graph to be ready
+            await wait_until(lambda name=replica: f"connected to noop/{name}" in system.control.log(), 20.0)  # type: ignore[misc]
 
         async def run() -> str:
             try:

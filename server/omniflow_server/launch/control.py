@@ -5,7 +5,6 @@ Separate from the `omniflow` command so that it starts fast and stays small: no 
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -23,7 +22,6 @@ def main() -> int:
     from omniflow_server.control.settings import ControlSettings
     from omniflow_server.launch.restarts import USAGE_STATUS
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     path = Path(sys.argv[1])
     try:
         settings = parse_json(ControlSettings, path.read_text(encoding="utf-8"), source=str(path))
