@@ -99,13 +99,17 @@ async def test_killed_role_under_a_stream_is_replaced_and_the_next_call_works(
     async with omniflow.connect(status["target"]) as client:
         first = await ask(client, spoken)
         (victim,) = [p for p in command.status()["processes"] if p["role"] == role]
-        with pytest.raises(OmniFlowError) as caught:
+        try:
             async for event in client.stream("assistant", audio=spoken, sampling=GREEDY):
                 if runs(role, event):
                     with contextlib.suppress(ProcessLookupError):  # several such events may be on their way
                         os.kill(victim["pid"], 9)
-        assert caught.value.reason is Reason.REPLICA_LOST
-        assert caught.value.info.metadata["node"] == role
+        except OmniFlowError as error:
+            assert error.reason is Reason.REPLICA_LOST
+            assert error.info.metadata["node"] == role
+        else:
+            # Between two sentences it had nothing to lose: the rest was spoken by the next process.
+            assert role == "tts"
         killed_s = time.monotonic()
         while (now := _process(command, role))["pid"] == victim["pid"] or now["restarts"] == victim["restarts"]:
             assert time.monotonic() - killed_s < 2.5, "not replaced within two seconds"

@@ -46,6 +46,13 @@ class HealthServicer:
             raise OmniFlowError(Reason.UNKNOWN_RESOURCE, f"There is no service {request.service!r}.")
         return health_pb2.HealthCheckResponse(status=status)
 
+    async def List(self, request: Any, context: Any) -> Any:
+        """Every status; only newer versions of the protocol have this method, and only those register it."""
+        response: Any = health_pb2.HealthListResponse()  # type: ignore[attr-defined, unused-ignore]
+        for service, status in self._statuses.items():
+            response.statuses[service].status = status
+        return response
+
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
