@@ -10,7 +10,7 @@ traffic are enough. About 3 MB when full."""
 
 
 class CancelledCalls:
-    """Calls that were cancelled; an activation of theirs that arrives afterwards must not start."""
+    """Calls of which a cancel has been heard; the oldest are forgotten first."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, None] = OrderedDict()

@@ -56,6 +56,7 @@ class RoleHost:
         self._executions: set[Execution] = set()
         self._by_call: dict[str, set[Execution]] = {}
         self._cancelled = CancelledCalls()
+        self._told = {interface.name: CancelledCalls() for interface in interfaces}
         self._fences = SessionFences()
         self._tasks = asyncio.TaskGroup()
         self._idle = asyncio.Event()
@@ -239,6 +240,9 @@ class RoleHost:
         execution.deadline_timer = loop.call_later(delay_s, self._stop, execution, error)
 
     def _tell_interface(self, interface: Interface, call_id: str) -> None:
+        """Once for each call: a cancel comes on two paths."""
+        if not self._told[interface.name].add(call_id):
+            return
         try:
             interface.on_cancel(call_id)
         except Exception:
