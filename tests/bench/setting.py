@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,14 @@ from tests.support.system import ROOT, System, running_system
 
 @contextlib.asynccontextmanager
 async def serving(
-    graphs: Sequence[Graph], roles: Sequence[RolePlan], *, ready_timeout_s: float = 60.0
+    graphs: Sequence[Graph],
+    roles: Sequence[RolePlan],
+    *,
+    interfaces: Mapping[str, str] | None = None,
+    ready_timeout_s: float = 60.0,
 ) -> AsyncIterator[System]:
-    """A system in which every graph can be called."""
-    async with running_system(roles=roles, settings={"interfaces": ("*",)}) as system:
+    """A system in which every graph can be called. `interfaces` are further ones, name to `module:Class`."""
+    async with running_system(roles=roles, interfaces=interfaces, settings={"interfaces": ("*",)}) as system:
         async with system.connect() as client:
             for graph in graphs:
                 await client.apply(graph)
