@@ -32,7 +32,7 @@ types:
 	  roles/omniflow_roles proto/generate.py deploy/environment.py
 
 fast:
-	@base=$(call env,base); $$base $(PYTEST) -m "not ($(NOT_FAST))"
+	@base=$(call env,base); $$base $(PYTEST) -n 2 --dist worksteal -m "not ($(NOT_FAST))"
 
 generate: ## rewrite the generated code from proto/
 	@base=$(call env,base); $$base proto/generate.py

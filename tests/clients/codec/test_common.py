@@ -87,7 +87,7 @@ def test_json_whole_number_comes_back_as_int() -> None:
     assert [type(item) for item in back.value] == [int, int, float]
 
 
-@pytest.mark.parametrize("value", [2**53 + 1, math.nan, math.inf, {1: 2}, object(), {"a": {1, 2}}], ids=repr)
+@pytest.mark.parametrize("value", [2**53 + 1, math.nan, math.inf, {1: 2}, {1, 2}, {"a": {1, 2}}], ids=repr)
 def test_json_value_that_the_wire_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(OmniFlowError) as caught:
         value_to_proto(Json(value))
