@@ -198,11 +198,11 @@ class ReplicaDispatcher:
     def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
         try:
             message = self._start_message(call, command)
+            link.start(call, command.activation_id, command.node.name, command.attempt, message)
         except Exception as error:
             call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
             return
         call.running[command.activation_id] = link
-        link.start(call, command.activation_id, command.node.name, command.attempt, message)
 
     def _start_message(self, call: Call, command: StartActivation) -> pb.StartActivation:
         spec = command.node.spec

@@ -28,7 +28,7 @@ from omniflow_core.control.events import (
     ActivationFinished,
     ActivationYielded,
 )
-from omniflow_core.errors import ErrorInfo, Reason
+from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.registry import Registration
 
@@ -124,24 +124,27 @@ class ReplicaLink:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def start(self, call: Call, activation_id: int, node: str, attempt: int, message: pb.StartActivation) -> None:
-        """Sends an activation."""
+        """Sends an activation. Raises MESSAGE_TOO_LARGE for inputs that would break the stream, and with it others' work."""
         handle = self._next_handle
+        frame = _frame(pb.ExecuteCommand(handle=handle, start=message))
+        if len(frame) > MAX_FRAME_BYTES:
+            raise _too_large(node, len(frame))
         self._next_handle += 1
         self._in_flight[handle] = _InFlight(call, activation_id, node, attempt)
         self._handles[call.call_id, activation_id] = handle
-        self._send(pb.ExecuteCommand(handle=handle, start=message))
+        self._send(frame)
 
     def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
         """Tells the activation which of its yields are delivered."""
         handle = self._handles.get((call_id, activation_id))
         if handle is not None:
-            self._send(pb.ExecuteCommand(handle=handle, yield_ack=pb.YieldAck(next_ordinal=next_ordinal)))
+            self._send(_frame(pb.ExecuteCommand(handle=handle, yield_ack=pb.YieldAck(next_ordinal=next_ordinal))))
 
     def cancel(self, call_id: str, activation_id: int, reason: str) -> None:
         """Tells the activation to stop; its end is still reported."""
         handle = self._handles.get((call_id, activation_id))
         if handle is not None:
-            self._send(pb.ExecuteCommand(handle=handle, cancel=pb.CancelActivation(reason=reason)))
+            self._send(_frame(pb.ExecuteCommand(handle=handle, cancel=pb.CancelActivation(reason=reason))))
 
     async def cancel_call(self, call_id: str, reason: str) -> None:
         """Stops a call's activations on the independent path."""
@@ -165,8 +168,8 @@ class ReplicaLink:
                 log.info("release at %s was not answered: %s", self.name, error_from_rpc(error).reason)
                 return
 
-    def _send(self, command: pb.ExecuteCommand) -> None:
-        self._queue.append(pb.ExecuteRequest(commands=(command,)).SerializeToString())
+    def _send(self, frame: bytes) -> None:
+        self._queue.append(frame)
         self._wake.set()
 
     # --- the stream -------------------------------------------------------------------------------------------------
@@ -345,3 +348,16 @@ class ReplicaLink:
 def _named(error: ErrorInfo, in_flight: _InFlight) -> ErrorInfo:
     """The error with the node in its metadata, whatever the replica said."""
     return dataclasses.replace(error, metadata={"node": in_flight.node, **error.metadata})
+
+
+def _frame(command: pb.ExecuteCommand) -> bytes:
+    return pb.ExecuteRequest(commands=(command,)).SerializeToString()
+
+
+def _too_large(node: str, size_bytes: int) -> OmniFlowError:
+    return OmniFlowError(
+        Reason.MESSAGE_TOO_LARGE,
+        f"One activation of node {node!r} would take {size_bytes} bytes of inputs besides their payloads; at most "
+        f"{MAX_FRAME_BYTES} are sent. Give large inputs as tensors, images or blobs, or in several yields.",
+        metadata={"node": node, "size_bytes": str(size_bytes)},
+    )

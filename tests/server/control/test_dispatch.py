@@ -163,6 +163,22 @@ async def test_start_carries_what_the_call_says(made: ControlPlane, role: Script
     await ended(call)
 
 
+async def test_inputs_that_would_break_the_stream_fail_their_call_alone(
+    made: ControlPlane, role: ScriptedRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "MAX_FRAME_BYTES", 10_000)
+    await connected(made, role)
+    other = start(made, "one", x="small")
+    (work,) = await role.next_work(1)
+    call = await ended(start(made, "one", x="x" * 10_000))
+    reason, metadata = failure(call)
+    assert reason is Reason.MESSAGE_TOO_LARGE
+    assert metadata["node"] == "a"
+    await work.complete()
+    assert (await ended(other)).error is None
+    assert len(role.streams) == 1, "the stream was not opened again"
+
+
 async def test_usage_progress_and_finish_reason_reach_the_caller(made: ControlPlane, role: ScriptedRole) -> None:
     await connected(made, role)
     call = start(made, "one", x="hi")
