@@ -32,7 +32,7 @@ from omniflow.internal_rpc import MAX_FRAME_BYTES
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop
 from omniflow.role.v1 import role_registry_service_pb2_grpc, value_service_pb2_grpc
-from omniflow.rpc_errors import ErrorInterceptor
+from omniflow.rpc_errors import ErrorAnswering
 from omniflow.threads import ThreadPool
 from omniflow.workflow.v1 import workflow_service_pb2, workflow_service_pb2_grpc
 from omniflow_core.errors import OmniFlowError, Reason
@@ -193,12 +193,13 @@ def _compose(
 
 
 def _public_server(plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((GraphServicer(plane.calls).handler(),))
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    services = ErrorAnswering(server)
+    services.add_generic_rpc_handlers((GraphServicer(plane.calls).handler(),))
     workflow_service_pb2_grpc.add_WorkflowServiceServicer_to_server(
-        WorkflowServicer(plane.catalog, plane.install), server
+        WorkflowServicer(plane.catalog, plane.install), services
     )
-    health_pb2_grpc.add_HealthServicer_to_server(plane.health.servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(plane.health.servicer, services)
     channelz.add_channelz_servicer(server)
     reflection.enable_server_reflection(
         (*PUBLIC_SERVICES, "grpc.health.v1.Health", "grpc.channelz.v1.Channelz", reflection.SERVICE_NAME), server
@@ -207,12 +208,13 @@ def _public_server(plane: ControlPlane) -> grpc.aio.Server:
 
 
 def _internal_server(plane: ControlPlane) -> grpc.aio.Server:
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=INTERNAL_OPTIONS)
+    server = grpc.aio.server(options=INTERNAL_OPTIONS)
+    services = ErrorAnswering(server)
     role_registry_service_pb2_grpc.add_RoleRegistryServiceServicer_to_server(
-        RoleRegistryServicer(plane.registry), server
+        RoleRegistryServicer(plane.registry), services
     )
-    value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(plane.store), server)
-    health_pb2_grpc.add_HealthServicer_to_server(plane.health.servicer, server)
+    value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(plane.store), services)
+    health_pb2_grpc.add_HealthServicer_to_server(plane.health.servicer, services)
     return server
 
 

@@ -26,7 +26,7 @@ from omniflow.large_values import (
 )
 from omniflow.role.v1 import value_service_pb2 as messages
 from omniflow.role.v1 import value_service_pb2_grpc
-from omniflow.rpc_errors import ErrorInterceptor
+from omniflow.rpc_errors import ErrorAnswering
 from omniflow.values import Action, Audio, ElementType, Image, Tensor, Value
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.noop.large import pattern
@@ -41,8 +41,8 @@ def new_store(endpoint: str = "unix:x", budget_bytes: int = 1 << 30) -> ValueSto
 async def serving(folder: Path, servicer: Any = None) -> AsyncIterator[ValueStore]:
     """A store behind a real socket."""
     store = new_store(f"unix:{folder}/values.sock")
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),))
-    value_service_pb2_grpc.add_ValueServiceServicer_to_server(servicer or ValueServicer(store), server)
+    server = grpc.aio.server()
+    value_service_pb2_grpc.add_ValueServiceServicer_to_server(servicer or ValueServicer(store), ErrorAnswering(server))
     server.add_insecure_port(store.endpoint)
     await server.start()
     try:

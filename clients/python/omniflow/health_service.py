@@ -22,7 +22,7 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthServicer:
-    """The methods. Raises OmniFlowError, which the process's interceptor turns into a status."""
+    """The methods. Raises OmniFlowError, which `ErrorAnswering` turns into a status."""
 
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {}

@@ -157,7 +157,7 @@ def _fresh_memory(size_bytes: int) -> memoryview:
 
 
 class ValueServicer(value_service_pb2_grpc.ValueServiceServicer):
-    """ValueService over a store. Raises OmniFlowError, which the process's interceptor turns into a status."""
+    """ValueService over a store. Raises OmniFlowError, which `ErrorAnswering` turns into a status."""
 
     def __init__(self, store: ValueStore) -> None:
         self._store = store

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import grpc
@@ -44,25 +44,48 @@ def _cut(text: str, limit_bytes: int) -> str:
     return text if len(data) <= limit_bytes else data[: limit_bytes - 3].decode(errors="ignore") + "…"
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler: typed errors keep their details, others become INTERNAL without their text."""
+class ErrorAnswering:
+    """The part of a server that services are added to: typed errors of their methods keep their details, others become
+    INTERNAL without their text.
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
-        details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        handler: Any = await continuation(details)
-        if handler is None:
-            return None  # grpc answers UNIMPLEMENTED
+    Methods are wrapped once, when they are added. An interceptor would do it for every RPC, and before each of them.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """As of the server."""
+        self._server.add_generic_rpc_handlers([_AnsweringHandler(handler) for handler in handlers])
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        """As of the server, for generated code."""
+        wrapped = {name: _answering(handler, f"/{service}/{name}") for name, handler in handlers.items()}
+        self._server.add_registered_method_handlers(service, wrapped)
+
+
+class _AnsweringHandler(grpc.GenericRpcHandler):
+    def __init__(self, inner: grpc.GenericRpcHandler) -> None:
+        self._inner = inner
+        self._wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         method = str(details.method)
-        wrap = _wrap_stream if handler.response_streaming else _wrap_single
-        behaviour = (
-            (handler.stream_stream or handler.unary_stream)
-            if handler.response_streaming
-            else (handler.stream_unary or handler.unary_unary)
-        )
-        return _make_handler(handler, wrap(behaviour, method))
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            handler: Any = self._inner.service(details)
+            if handler is None:
+                return None  # grpc answers UNIMPLEMENTED
+            wrapped = self._wrapped[method] = _answering(handler, method)
+        return wrapped
+
+
+def _answering(handler: Any, method: str) -> grpc.RpcMethodHandler[Any, Any]:
+    if handler.response_streaming:
+        return _make_handler(handler, _wrap_stream(handler.stream_stream or handler.unary_stream, method))
+    return _make_handler(handler, _wrap_single(handler.stream_unary or handler.unary_unary, method))
 
 
 def _make_handler(handler: Any, behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler[Any, Any]:
@@ -77,11 +100,12 @@ def _make_handler(handler: Any, behaviour: Callable[..., Any]) -> grpc.RpcMethod
 
 
 def _wrap_single(behaviour: Callable[..., Any], method: str) -> Callable[..., Awaitable[Any]]:
-    if not inspect.iscoroutinefunction(behaviour):
-        raise TypeError(f"{method} is neither a coroutine nor an async generator: it would block the whole server")
+    is_coroutine = inspect.iscoroutinefunction(behaviour)
 
     async def run(request: Any, context: ServicerContext) -> Any:
         try:
+            if not is_coroutine:
+                raise TypeError("neither a coroutine nor an async generator: it would block the whole server")
             return await behaviour(request, context)
         except (Exception, asyncio.CancelledError) as error:
             await _answer(error, context, method)

@@ -29,6 +29,10 @@ Read = Callable[[], Awaitable[bytes | None]]
 """The next frame of the peer; None at the end of the stream."""
 Write = Callable[[bytes], Awaitable[None]]
 
+_COMPANY_S = 0.001
+"""An acceptance waits so long for a first result to travel with: nobody waits for it alone, and writing it at once would
+keep the interpreter from the thread that is to start the work."""
+
 
 class ExecuteLink:
     """Serves one stream of one control plane. When it ends, every activation that it started is cancelled."""
@@ -111,7 +115,7 @@ class ExecuteLink:
         for command in commands:
             self._handle(command)
         if not self.pump.is_idle:
-            self.pump.wake()
+            asyncio.get_running_loop().call_later(_COMPANY_S, self.pump.wake)
 
     def _handle(self, command: role_execution_service_pb2.ExecuteCommand) -> None:
         kind = command.WhichOneof("command")

@@ -31,7 +31,7 @@ from omniflow.internal_rpc import SERVER_OPTIONS
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop, unix_target
 from omniflow.role.v1 import value_service_pb2, value_service_pb2_grpc
-from omniflow.rpc_errors import ErrorInterceptor
+from omniflow.rpc_errors import ErrorAnswering
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_roles.harness.host import RoleHost
 from omniflow_roles.harness.registration import Registration
@@ -72,7 +72,7 @@ class RoleServer:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(sole_loop())
             self._health = HealthServicer()
-            server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=(ErrorInterceptor(),))
+            server = grpc.aio.server(options=SERVER_OPTIONS)
             endpoint = _bind(server, self._settings)
             self.identity = _identity(self._settings, self._interfaces, endpoint)
             self.store = ValueStore(
@@ -168,9 +168,10 @@ class RoleServer:
                 await self._servicer.close_links()
 
     def _add_services(self, server: grpc.aio.Server) -> None:
-        server.add_generic_rpc_handlers((self._servicer.generic_handler(),))
-        value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(self.store), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        services = ErrorAnswering(server)
+        services.add_generic_rpc_handlers((self._servicer.generic_handler(),))
+        value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(self.store), services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         reflection.enable_server_reflection((SERVICE, VALUE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server)
 
     def _set_health(self, status: int) -> None:

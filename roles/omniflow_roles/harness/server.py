@@ -25,7 +25,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RoleExecutionServicer:
-    """The four methods. Errors are raised as OmniFlowError; an interceptor makes statuses of them."""
+    """The four methods. Errors are raised as OmniFlowError; `ErrorAnswering` makes statuses of them."""
 
     def __init__(
         self,

@@ -92,6 +92,7 @@ class EventStream:
         """Writes until every call has ended and `finish` was called. Detaches what is left when the RPC breaks."""
         loop = asyncio.get_running_loop()
         try:
+            await asyncio.sleep(0)  # what the new call has started is written first: its caller waits for that
             while True:
                 message = self._collect()
                 if self._failure is not None:

@@ -17,7 +17,7 @@ from omniflow.codec.error import error_from_rpc
 from omniflow.internal_rpc import internal_channel
 from omniflow.large_values import ValueServicer
 from omniflow.role.v1 import role_execution_service_pb2 as messages
-from omniflow.rpc_errors import ErrorInterceptor
+from omniflow.rpc_errors import ErrorAnswering
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.harness.server import RoleExecutionServicer
 from omniflow_roles.noop import Echo
@@ -57,7 +57,7 @@ def blocking(request: Any, context: Any) -> bytes:
 
 @contextlib.asynccontextmanager
 async def channel_to_handlers(folder: Path) -> AsyncIterator[Any]:
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),))
+    server = grpc.aio.server()
     unary = grpc.unary_unary_rpc_method_handler
     handlers: dict[str, Any] = {
         "Typed": unary(typed),
@@ -66,7 +66,7 @@ async def channel_to_handlers(folder: Path) -> AsyncIterator[Any]:
         "Aborting": unary(aborting),
         "Blocking": unary(blocking),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
+    ErrorAnswering(server).add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
     server.add_insecure_port(f"unix:{folder}/s.sock")
     await server.start()
     try:

@@ -18,7 +18,7 @@ from omniflow.graph.v1 import graph_service_pb2
 from omniflow.health_service import HealthServicer
 from omniflow.large_values import ValueServicer
 from omniflow.role.v1 import role_registry_service_pb2, value_service_pb2
-from omniflow.rpc_errors import ErrorInterceptor
+from omniflow.rpc_errors import ErrorAnswering
 from omniflow.workflow.v1 import workflow_service_pb2
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.findings import Finding, InvalidGraphError
@@ -54,8 +54,8 @@ async def serving(raise_it: Callable[[], Any]) -> AsyncIterator[grpc.aio.Channel
         "stream_stream": grpc.stream_stream_rpc_method_handler(stream),
         "writing_stream": grpc.unary_stream_rpc_method_handler(writing),
     }
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", methods),))
+    server = grpc.aio.server()
+    ErrorAnswering(server).add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
