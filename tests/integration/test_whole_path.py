@@ -15,14 +15,15 @@ from omniflow import Accepted, CallState, ElementType, Event, Finished, OmniFlow
 from omniflow_roles.harness.role_server import RoleServer
 from omniflow_server.compose import ControlPlane
 from tests.clients.tcp_proxy import TcpProxy
-from tests.integration.whole import INTERFACES, Count, Hold, graphs, role_server
+from tests.integration.whole import INTERFACES, Count, graphs, role_server
 from tests.roles.running import eventually
 from tests.server.control.planes import plane, settled
+from tests.support.interfaces import Gate
 
 
 @pytest.fixture
 async def made() -> AsyncIterator[ControlPlane]:
-    Hold.reset()
+    Gate.reset()
     Count.reset()
     async with plane(*INTERFACES, graphs=graphs(), lease_ttl_s=3.0, event_log_size_bytes=100_000) as control:
         yield control
@@ -129,18 +130,18 @@ async def test_client_that_leaves_stops_the_role(made: ControlPlane, role: RoleS
 async def test_cancel_reaches_the_hook_and_frees_the_place(
     made: ControlPlane, role: RoleServer, client: omniflow.Client
 ) -> None:
-    stream = client.stream("hold", text="g")
+    stream = client.stream("gate", text="g")
     assert texts(await begun(stream)) == ["began"]
     assert await client.cancel(request_id=stream.request_id, reason="enough")
     events, error = await failure(stream)
     assert events == []
     assert error.reason is Reason.CALL_CANCELLED
-    await eventually(lambda: Hold.ended == ["g"])
-    assert Hold.cancelled_calls == [stream.call_id]
+    await eventually(lambda: Gate.ended == ["g"])
+    assert Gate.cancelled_calls == [stream.call_id]
     await settled(made)
-    again = client.stream("hold", text="h")
+    again = client.stream("gate", text="h")
     await begun(again)
-    Hold.gates["h"].set()
+    Gate.gates["h"].set()
     assert texts(await collect(again)) == ["h"]
 
 
@@ -157,7 +158,7 @@ async def test_failure_of_an_interface_keeps_its_text_at_home(
 async def test_replica_that_dies_fails_its_calls_and_its_next_life_serves(made: ControlPlane) -> None:
     async with omniflow.connect(made.target) as client:
         async with role_server(made):
-            stream = client.stream("hold", text="g")
+            stream = client.stream("gate", text="g")
             await begun(stream)
         _, error = await failure(stream)
         assert error.reason is Reason.REPLICA_LOST
@@ -170,26 +171,26 @@ async def test_replica_that_dies_fails_its_calls_and_its_next_life_serves(made: 
 async def test_drained_replica_ends_what_it_has_and_the_other_takes_the_rest(
     made: ControlPlane, role: RoleServer, client: omniflow.Client
 ) -> None:
-    stream = client.stream("hold", text="g")
+    stream = client.stream("gate", text="g")
     await begun(stream)
     async with role_server(made, "worker-1"):
         made.registry.drain("worker", "worker-0", 5.0)
         results = await asyncio.gather(*(client.run("words", text=f"w{i}") for i in range(10)))
         assert [result.text("text") for result in results] == [f"W{i}!" for i in range(10)]
-        Hold.gates["g"].set()
+        Gate.gates["g"].set()
         assert texts(await collect(stream)) == ["g"]
         await eventually(lambda: made.registry.find("worker", "worker-0") is None)
         assert (await client.run("words", text="after")).text("text") == "AFTER!"
 
 
 async def test_session_supersedes_a_call_on_a_role(client: omniflow.Client) -> None:
-    first = client.stream("hold", text="g", session="s")
+    first = client.stream("gate", text="g", session="s")
     await begun(first)
     second = client.stream("words", text="now", session="s", supersede=True)
     assert texts(await collect(second)) == ["NOW!"]
     _, error = await failure(first)
     assert error.reason is Reason.CALL_SUPERSEDED
-    await eventually(lambda: Hold.ended == ["g"])
+    await eventually(lambda: Gate.ended == ["g"])
 
 
 async def test_connection_that_is_cut_loses_and_doubles_nothing(made: ControlPlane, role: RoleServer) -> None:
@@ -212,26 +213,26 @@ async def test_connection_that_is_cut_loses_and_doubles_nothing(made: ControlPla
 
 
 async def test_state_of_a_call_on_a_role_is_told(client: omniflow.Client) -> None:
-    stream = client.stream("hold", text="g")
+    stream = client.stream("gate", text="g")
     accepted = (await begun(stream))[0]
     assert isinstance(accepted, Accepted)
     status = await client.get_call(accepted.call_id)
     assert (status.state, status.active_activations, status.is_attached) == (CallState.RUNNING, 1, True)
-    Hold.gates["g"].set()
+    Gate.gates["g"].set()
     await collect(stream)
     assert (await client.get_call(accepted.call_id)).state is CallState.FINISHED
 
 
 async def test_call_of_a_process_that_is_gone_is_lost_and_said_to_be() -> None:
     """Processes of a cluster share the key of resume tokens."""
-    Hold.reset()
+    Gate.reset()
     key = "ab" * 32
     async with (
         plane(*INTERFACES, graphs=graphs(), resume_key=key) as first,
         role_server(first),
         omniflow.connect(first.target) as client,
     ):
-        stream = client.stream("hold", text="g")
+        stream = client.stream("gate", text="g")
         await begun(stream)
         checkpoint = stream.checkpoint
     assert checkpoint is not None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import tempfile
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,33 +17,12 @@ from omniflow_roles.harness.role_server import RoleServer
 from omniflow_roles.harness.settings import RoleSettings
 from omniflow_server.compose import ControlPlane
 from tests.roles.running import eventually
+from tests.support.interfaces import TEXT, Exclaim, Fail, Gate, Words, single
 
-TEXT, TENSOR = ValueType.TEXT, ValueType.TENSOR
-
-
-class Upper(Interface):
-    """One upper-case word a yield."""
-
-    name = "whole.upper"
-    inputs = groups(text=Field(TEXT))
-    outputs = {"text": Field(TEXT)}
-    max_concurrency = 64
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        for word in str(inputs["text"]).split():
-            yield {"text": word.upper()}
+TENSOR = ValueType.TENSOR
 
 
-class Mark(Upper):
-    """The text with the role process's mark."""
-
-    name = "whole.mark"
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        return {"text": str(inputs["text"]) + "!"}
-
-
-class Count(Upper):
+class Count(Words):
     """Numbers without an end, or up to the text; waits at each of its stops until it is let on."""
 
     name = "whole.count"
@@ -65,43 +43,6 @@ class Count(Upper):
             yield {"tokens": Tokens((i,), "x" * 5_000)}
 
 
-class Hold(Upper):
-    """Yields "began", then waits for its gate."""
-
-    name = "whole.hold"
-    gates: ClassVar[defaultdict[str, asyncio.Event]] = defaultdict(asyncio.Event)
-    began: ClassVar[list[str]] = []
-    ended: ClassVar[list[str]] = []
-    cancelled_calls: ClassVar[list[str]] = []
-
-    @classmethod
-    def reset(cls) -> None:
-        cls.gates, cls.began, cls.ended, cls.cancelled_calls = defaultdict(asyncio.Event), [], [], []
-
-    def on_cancel(self, call_id: str) -> None:
-        self.cancelled_calls.append(call_id)
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        name = str(inputs["text"])
-        self.began.append(name)
-        try:
-            yield {"text": "began"}
-            await self.gates[name].wait()
-            yield {"text": name}
-        finally:
-            self.ended.append(name)
-
-
-class Fail(Upper):
-    """Fails after one yield."""
-
-    name = "whole.fail"
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        yield {"text": "part"}
-        raise RuntimeError("secret")
-
-
 class Invert(Interface):
     """Every byte of a tensor inverted."""
 
@@ -116,16 +57,16 @@ class Invert(Interface):
         return {"tensor": Tensor(ElementType.UINT8, tensor.shape, flipped)}
 
 
-ROLE_INTERFACES = (Mark, Count, Hold, Fail, Invert)
-INTERFACES: tuple[type[Interface], ...] = (Upper, *ROLE_INTERFACES)
+ROLE_INTERFACES = (Exclaim, Count, Gate, Fail, Invert)
+INTERFACES: tuple[type[Interface], ...] = (Words, *ROLE_INTERFACES)
 
 
 def graphs() -> tuple[Graph, ...]:
     """words: an inline node before one of the role. twice: a tensor through the role two times. The rest: one node."""
     words = Graph("words")
-    upper, mark = words.node("upper", Upper, inline=True), words.node("mark", Mark, role="worker")
-    words.input("text", TEXT) >> upper.inputs.field("text")
-    upper.output("text") >> mark.inputs.field("text")
+    split, mark = words.node("split", Words, inline=True), words.node("mark", Exclaim, role="worker")
+    words.input("text", TEXT) >> split.inputs.field("text")
+    split.output("text") >> mark.inputs.field("text")
     mark.output("text") >> words.output("text", TEXT)
     twice = Graph("twice")
     first, second = (twice.node(n, Invert, role="worker") for n in ("first", "second"))
@@ -133,16 +74,8 @@ def graphs() -> tuple[Graph, ...]:
     first.output("tensor") >> second.inputs.field("tensor")
     second.output("tensor") >> twice.output("tensor", TENSOR)
     first.output("tensor") >> twice.output("inverted", TENSOR)
-    return (words, twice, *(_single(i) for i in (Count, Hold, Fail)))
-
-
-def _single(interface: type[Interface]) -> Graph:
-    graph = Graph(interface.name.partition(".")[2])
-    node = graph.node("node", interface, role="worker", spread=True)
-    graph.input("text", TEXT) >> node.inputs.field("text")
-    ((name, field),) = interface.outputs.items()
-    node.output(name) >> graph.output(name, field.type)
-    return graph
+    kinds = {"count": Count, "gate": Gate, "fail": Fail}
+    return (words, twice, *(single(name, interface, role="worker") for name, interface in kinds.items()))
 
 
 @contextlib.asynccontextmanager

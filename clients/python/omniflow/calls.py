@@ -2,8 +2,8 @@
 
     EventStream (what the user holds)  ->  _CallRun (what the connection holds)  ->  the RPC of the moment
 
-The stream is a thin handle over the run, and nothing else refers to it: when it is dropped in the middle (a plain
-`break` out of `async for`), its finalizer makes the run cancel the call. The RPC that carries the events changes:
+The stream is a thin handle over the run, which cancels the call when the handle is dropped. The RPC that carries the
+events changes:
 
     StreamCall | ConverseCall (uploads) --lost--> ResumeCall(token, last sequence) --lost--> ResumeCall ... until the
     terminal event, or until the connection has been silent for `resume_timeout_s`.
@@ -12,10 +12,8 @@ The stream is a thin handle over the run, and nothing else refers to it: when it
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import grpc
@@ -25,6 +23,7 @@ from omniflow.assembly import EventAssembler
 from omniflow.codec.error import error_from_rpc
 from omniflow.events import Event
 from omniflow.graph.v1 import graph_service_pb2
+from omniflow.handle import CallHandle
 from omniflow.requests import PreparedCall
 from omniflow.transport import FINISH_TIMEOUT_S, Backoff, BidiRpc, Connection
 from omniflow_core.errors import Code, OmniFlowError, Reason
@@ -51,7 +50,7 @@ class Checkpoint:
     call_id: str
 
 
-class EventStream:
+class EventStream(CallHandle["_CallRun"]):
     """Events of one call, in order. Iterate once; ends with `Finished`, or raises OmniFlowError.
 
         async for event in client.stream("assistant", text="hi"): ...
@@ -61,21 +60,14 @@ class EventStream:
     `async with`, by cancelling the task that waits for an event, or by dropping the stream.
     """
 
-    __slots__ = ("__weakref__", "_ready", "_run")
+    __slots__ = ()
 
-    def __init__(self, run: _CallRun) -> None:
-        self._run = run
-        self._ready = run.ready
-
-    @property
-    def call_id(self) -> str:
-        """The server's identifier; empty before `Accepted`."""
-        return self._run.call_id
+    _drop_reason = "the caller dropped the stream"
 
     @property
     def request_id(self) -> str:
         """The client's identifier; empty for a resumed call."""
-        return self._run.request_id
+        return self._source.request_id
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -83,45 +75,22 @@ class EventStream:
 
         It is that of what has arrived: take the events that are ready before relying on it.
         """
-        return self._run.checkpoint
-
-    def __aiter__(self) -> Self:
-        return self
+        return self._source.checkpoint
 
     async def __anext__(self) -> Event:
         if self._ready:
             return self._ready.popleft()
-        return await self._run.next()
-
-    async def next_batch(self) -> list[Event]:
-        """The events that are ready, after waiting for the first; empty at the end."""
-        try:
-            batch = [await self.__anext__()]
-        except StopAsyncIteration:
-            return []
-        batch.extend(self._ready)
-        self._ready.clear()
-        return batch
+        return await self._source.next()
 
     async def aclose(self) -> None:
         """Ends the stream, and cancels the call unless it has ended. Waits a short while for the server to confirm."""
-        task = self._run.leave("the caller left the stream")
+        task = self._source.leave("the caller left the stream")
         if task is not None:
             await asyncio.shield(task)
 
     async def __aenter__(self) -> Self:
-        self._run.open()
+        self._source.open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __del__(self) -> None:
-        run = getattr(self, "_run", None)
-        if run is not None and run.is_open:
-            run.leave_soon("the caller dropped the stream")
 
 
 class _CallRun:
@@ -149,9 +118,13 @@ class _CallRun:
         self._has_uploaded = prepared is None or not prepared.uploads
         self._backoff: Backoff | None = None
         self._error: OmniFlowError | None = None
-        self.is_open = False
+        self.is_live = False
         """Started, and neither ended nor abandoned."""
         self._is_over = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._connection.loop
 
     @property
     def call_id(self) -> str:
@@ -246,7 +219,7 @@ class _CallRun:
         """The RPC of the moment; started if there is none."""
         if self._rpc is None:
             self._connection.check_open()
-            self.is_open = True
+            self.is_live = True
             self._connection.live.add(self)
             self._rpc = self._start() if self._must_start else self._resume()
         return self._rpc
@@ -294,7 +267,7 @@ class _CallRun:
         self._drop_rpc()
         if not is_resumable(error, is_accepted=bool(self._resume_token)):
             raise error
-        now_s = self._connection.loop.time()
+        now_s = self.loop.time()
         if self._backoff is None:
             self._backoff = Backoff(now_s=now_s, timeout_s=self._resume_timeout_s)
         delay_s = self._backoff.next_delay_s(now_s, error.info.retry_after_s or 0.0)
@@ -314,18 +287,18 @@ class _CallRun:
 
     def _leave(self) -> None:
         self._is_over = True
-        self.is_open = False
+        self.is_live = False
         self._connection.live.discard(self)
 
     def abandon(self, reason: str) -> None:
         """Ends the run under its reader, who is told so."""
-        if self.is_open:
+        if self.is_live:
             self.leave(reason)
             self._error = cancelled(reason)
 
     def leave(self, reason: str) -> asyncio.Task[None] | None:
         """Ends the run now and cancels the call in the background; harmless when it has ended."""
-        must_cancel = self.is_open and not self._assembler.is_ended
+        must_cancel = self.is_live and not self._assembler.is_ended
         self._leave()
         self._drop_rpc()
         self.ready.clear()
@@ -334,12 +307,6 @@ class _CallRun:
         return self._connection.background.start(
             self._connection.cancel_call(call_id=self.call_id, request_id=self.request_id, reason=reason)
         )
-
-    def leave_soon(self, reason: str) -> None:
-        """`leave` from any thread, for finalizers."""
-        if not self._connection.loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed in between
-                self._connection.loop.call_soon_threadsafe(self.leave, reason)
 
 
 def start_call(connection: Connection, prepared: PreparedCall) -> EventStream:

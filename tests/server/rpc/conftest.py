@@ -9,7 +9,8 @@ import pytest
 from omniflow_server.compose import ControlPlane
 from tests.server.control.planes import channel_to, plane
 from tests.server.rpc.client import GraphClient
-from tests.server.rpc.interfaces import INTERFACES, Gate, graphs
+from tests.server.rpc.interfaces import INTERFACES, graphs
+from tests.support.interfaces import Gate
 
 
 @pytest.fixture

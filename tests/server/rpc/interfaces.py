@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from typing import Any, ClassVar
 
 from omniflow.dsl import Graph
 from omniflow.interface import Context, Field, Inputs, Interface, groups
 from omniflow.values import Json, Signal, Tensor, Tokens, ValueType
+from tests.support.interfaces import TEXT, Exclaim, Fail, Gate, Words, single
 
-TEXT, TENSOR, BYTES = ValueType.TEXT, ValueType.TENSOR, ValueType.BYTES
-
-
-class Words(Interface):
-    """One upper-case word a yield."""
-
-    name = "test.words"
-    inputs = groups(text=Field(TEXT))
-    outputs: ClassVar = {"text": Field(TEXT)}
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        for word in str(inputs["text"]).split():
-            yield {"text": word.upper()}
-
-
-class Exclaim(Words):
-    """The text with a mark."""
-
-    name = "test.exclaim"
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        return {"text": str(inputs["text"]) + "!"}
+TENSOR, BYTES = ValueType.TENSOR, ValueType.BYTES
 
 
 class Count(Words):
@@ -48,30 +27,6 @@ class Count(Words):
         context.finish_reason = "length"
 
 
-class Gate(Words):
-    """Yields "began", waits until the gate named by the text is opened, then yields its name."""
-
-    name = "test.gate"
-    gates: ClassVar[dict[str, asyncio.Event]] = {}
-    began: ClassVar[list[str]] = []
-    ended: ClassVar[list[str]] = []
-
-    @classmethod
-    def reset(cls) -> None:
-        cls.gates = defaultdict(asyncio.Event)
-        cls.began, cls.ended = [], []
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        name = str(inputs["text"])
-        self.began.append(name)
-        try:
-            yield {"text": "began"}
-            await self.gates[name].wait()
-            yield {"text": name}
-        finally:
-            self.ended.append(name)
-
-
 class Block(Words):
     """Blocks its thread until it is cancelled, or for ten seconds when the text is "deaf"."""
 
@@ -82,16 +37,6 @@ class Block(Words):
         while time.monotonic() < until_s and not (context.is_cancelled and inputs["text"] != "deaf"):
             time.sleep(0.005)
         return {"text": "done"}
-
-
-class Fail(Words):
-    """Fails after one yield."""
-
-    name = "test.fail"
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        yield {"text": "part"}
-        raise RuntimeError("secret")
 
 
 class Wrong(Words):
@@ -148,15 +93,6 @@ class Steps(Words):
 INTERFACES: tuple[type[Interface], ...] = (Words, Exclaim, Count, Gate, Block, Fail, Wrong, Same, Make, Steps)
 
 
-def _single(name: str, interface: type[Interface], source: str, output: str, *, streaming: bool = False) -> Graph:
-    graph = Graph(name)
-    node = graph.node("node", interface, inline=True)
-    kind = interface.inputs["main"][source].type
-    graph.input(source, kind, streaming=streaming) >> node.inputs.field(source)
-    node.output(output) >> graph.output(output, interface.outputs[output].type)
-    return graph
-
-
 def _shout() -> Graph:
     """text -> words -> exclaim -> text; the bare words too."""
     graph = Graph("shout")
@@ -168,25 +104,18 @@ def _shout() -> Graph:
     return graph
 
 
-def _wrong() -> Graph:
-    graph = _single("wrong", Wrong, "text", "text")
-    node = graph._nodes["node"]
-    node.json >> graph.output("json", ValueType.JSON)
-    return graph
-
-
 def graphs() -> tuple[Graph, ...]:
     """All of them, by the name of what they do."""
     return (
         _shout(),
-        _single("count", Count, "text", "tokens"),
-        _single("gate", Gate, "text", "text"),
-        _single("block", Block, "text", "text"),
-        _single("fail", Fail, "text", "text"),
-        _wrong(),
-        _single("same", Same, "tensor", "tensor"),
-        _single("make", Make, "text", "data"),
-        _single("steps", Steps, "text", "done"),
-        _single("listen", Exclaim, "text", "text", streaming=True),
-        _single("listen_tensors", Same, "tensor", "tensor", streaming=True),
+        single("count", Count),
+        single("gate", Gate),
+        single("block", Block),
+        single("fail", Fail),
+        single("wrong", Wrong),
+        single("same", Same),
+        single("make", Make),
+        single("steps", Steps),
+        single("listen", Exclaim, streaming=True),
+        single("listen_tensors", Same, streaming=True),
     )

@@ -33,7 +33,8 @@ from tests.server.rpc.client import (
     text,
     texts,
 )
-from tests.server.rpc.interfaces import INTERFACES, Exclaim, Gate, graphs
+from tests.server.rpc.interfaces import INTERFACES, graphs
+from tests.support.interfaces import Exclaim, Gate
 from tests.support.processes import peak_rss_bytes
 
 SECOND = duration_pb2.Duration(seconds=1)

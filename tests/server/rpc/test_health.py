@@ -17,7 +17,7 @@ from tests.roles.running import eventually
 from tests.server.control.planes import channel_to, register
 from tests.server.control.scripted_role import ScriptedRole
 from tests.server.rpc.client import GraphClient, texts
-from tests.server.rpc.interfaces import Words
+from tests.support.interfaces import Words
 
 SERVING, NOT_SERVING, UNKNOWN = (
     health_pb2.HealthCheckResponse.SERVING,

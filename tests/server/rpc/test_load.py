@@ -38,7 +38,8 @@ from tests.server.rpc.client import (
     text,
     texts,
 )
-from tests.server.rpc.interfaces import INTERFACES, Gate, Words, graphs
+from tests.server.rpc.interfaces import INTERFACES, graphs
+from tests.support.interfaces import Gate, Words
 
 MIB = 1024 * 1024
 SIZE = 64 * MIB

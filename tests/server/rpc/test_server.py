@@ -16,6 +16,8 @@ from omniflow_core.errors import OmniFlowError
 from omniflow_server.compose import PUBLIC_SERVICES, ControlPlane
 from tests.server.control.planes import channel_to, plane
 from tests.server.rpc.client import GraphClient
+from tests.server.rpc.interfaces import INTERFACES, graphs
+from tests.support.interfaces import Gate
 
 
 async def reflect(client: GraphClient, **request: Any) -> reflection_pb2.ServerReflectionResponse:
@@ -65,8 +67,6 @@ async def test_second_process_on_a_port_is_refused(made: ControlPlane) -> None:
 
 
 async def test_calls_that_run_at_the_end_of_the_process_are_ended() -> None:
-    from tests.server.rpc.interfaces import INTERFACES, Gate, graphs
-
     Gate.reset()
     async with plane(*INTERFACES, graphs=graphs()) as made, channel_to(made.target) as channel:
         reader = GraphClient(channel).stream("gate", inputs={"text": "g"})

@@ -20,7 +20,8 @@ from omniflow_server.compose import ControlPlane
 from tests.roles.running import eventually
 from tests.server.control.planes import channel_to, plane
 from tests.server.rpc.client import GraphClient, texts
-from tests.server.rpc.interfaces import INTERFACES, Gate, Words
+from tests.server.rpc.interfaces import INTERFACES
+from tests.support.interfaces import Gate, Words
 
 
 def spec(name: str, interface: type[Interface] = Words) -> graph_spec_pb2.GraphSpec:
