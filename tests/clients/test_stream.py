@@ -210,6 +210,19 @@ async def test_numpy_array_goes_as_a_tensor(server: FakeServer, client: omniflow
 # Results.
 
 
+async def test_completions_of_one_prompt_are_told_apart(server: FakeServer, client: omniflow.Client) -> None:
+    async def script(_: FakeCall) -> AsyncIterator[GraphEvent]:
+        yield output("tokens", Tokens((1,), "Hel"))
+        yield output("tokens", Tokens((5,), "Good ", completion=1))
+        yield output("tokens", Tokens((2,), "lo"))
+        yield output("tokens", Tokens((6,), "day", completion=1))
+        yield finished()
+
+    server.script("many", script)
+    result = await client.run("many")
+    assert [result.text("tokens", completion=index) for index in (0, 1, 2)] == ["Hello", "Good day", ""]
+
+
 async def test_run_collects_outputs(server: FakeServer, client: omniflow.Client) -> None:
     async def script(_: FakeCall) -> AsyncIterator[GraphEvent]:
         yield output("tokens", Tokens((1,), "Hel"))

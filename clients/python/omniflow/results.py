@@ -32,21 +32,22 @@ class CallResult:
             raise LookupError(f"output {field!r} gave {len(values)} values, not one; outputs with values: {known}")
         return values[0]
 
-    def text(self, field: str) -> str:
-        """The texts and tokens of an output, joined."""
-        return "".join(_texts(field, self.values(field)))
+    def text(self, field: str, *, completion: int = 0) -> str:
+        """The texts and tokens of an output, joined; of tokens those of one completion."""
+        return "".join(_texts(field, self.values(field), completion))
 
     def data(self, field: str) -> bytes:
         """The bytes of an output's media or byte values, joined."""
         return b"".join(_datas(field, self.values(field)))
 
 
-def _texts(field: str, values: Sequence[Value]) -> Iterator[str]:
+def _texts(field: str, values: Sequence[Value], completion: int) -> Iterator[str]:
     for value in values:
         if isinstance(value, str):
             yield value
         elif isinstance(value, Tokens):
-            yield value.text
+            if value.completion == completion:
+                yield value.text
         else:
             raise TypeError(f"output {field!r} has a {type(value).__name__} and is no text")
 

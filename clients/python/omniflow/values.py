@@ -86,6 +86,11 @@ class Tokens:
     ids: tuple[int, ...] = ()
     text: str = ""
     logprobs: tuple[float, ...] = ()
+    """Natural logarithms, one for each of `ids`, when they were asked for."""
+    completion: int = 0
+    """Which completion of the prompt they belong to."""
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """For each of `ids` the likeliest tokens at its place with their logarithms, when they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

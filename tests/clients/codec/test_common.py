@@ -31,6 +31,7 @@ VALUES: list[Value] = [
     b"\x00\xff",
     Tokens(),
     Tokens((1, 4_000_000_000), "ab", (-0.5, -0.25)),
+    Tokens((7,), "c", (-0.5,), completion=3, alternatives=(((7, -0.5), (9, -1.0)),)),
     TENSOR,
     Tensor(ElementType.FLOAT32, (), b"\x00\x00\x80\x3f"),
     Tensor(ElementType.BOOL, (0, 4), b""),
@@ -85,6 +86,15 @@ def test_json_whole_number_comes_back_as_int() -> None:
     back = through_the_wire(Json([3, 3.0, 0.5]))
     assert isinstance(back, Json)
     assert [type(item) for item in back.value] == [int, int, float]
+
+
+def test_alternatives_without_their_probabilities_are_refused() -> None:
+    message = value_to_proto(Tokens((7,), alternatives=(((7, -0.5),),)))
+    message.tokens.alternatives[0].ids.append(8)
+    with pytest.raises(OmniFlowError) as caught:
+        value_from_proto(message, path="input")
+    assert caught.value.reason is Reason.INVALID_FIELD
+    assert caught.value.violations[0].field == "input.tokens.alternatives[0]"
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, math.nan, math.inf, {1: 2}, {1, 2}, {"a": {1, 2}}], ids=repr)

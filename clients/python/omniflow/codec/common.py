@@ -95,7 +95,9 @@ def value_from_proto(message: value_pb2.Value, *, path: str = "value") -> Value:
         return message.text
     if kind == "tokens":
         tokens = message.tokens
-        return Tokens(tuple(tokens.ids), tokens.text, tuple(tokens.logprobs))
+        return Tokens(
+            tuple(tokens.ids), tokens.text, tuple(tokens.logprobs), tokens.completion, _alternatives(tokens, path)
+        )
     if kind is None:
         raise invalid_field(path, "no kind of value is set")
     return _DECODERS[kind](message, path)
@@ -152,8 +154,21 @@ def crc32c(data: Buffer) -> int:
 # To messages.
 
 
+def _alternatives(tokens: value_pb2.Tokens, path: str) -> tuple[tuple[tuple[int, float], ...], ...]:
+    for index, message in enumerate(tokens.alternatives):
+        if len(message.ids) != len(message.logprobs):
+            raise invalid_field(
+                f"{path}.tokens.alternatives[{index}]",
+                f"{len(message.ids)} tokens with {len(message.logprobs)} log probabilities",
+            )
+    return tuple(tuple(zip(message.ids, message.logprobs, strict=True)) for message in tokens.alternatives)
+
+
 def _encode_tokens(value: Tokens) -> tuple[value_pb2.Value, None]:
-    return value_pb2.Value(tokens=value_pb2.Tokens(ids=value.ids, text=value.text, logprobs=value.logprobs)), None
+    message = value_pb2.Tokens(ids=value.ids, text=value.text, logprobs=value.logprobs, completion=value.completion)
+    for alternatives in value.alternatives:
+        message.alternatives.add(ids=[t for t, _ in alternatives], logprobs=[logprob for _, logprob in alternatives])
+    return value_pb2.Value(tokens=message), None
 
 
 def _encode_tensor(value: Tensor) -> tuple[value_pb2.Value, Buffer]:

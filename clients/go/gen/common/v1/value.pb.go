@@ -341,7 +341,11 @@ type Tokens struct {
 	// Their text; may be empty while a character is split between tokens.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Log probability of each token (natural logarithm), when asked for.
-	Logprobs      []float32 `protobuf:"fixed32,3,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs []float32 `protobuf:"fixed32,3,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// The completion of the prompt that they belong to, from 0.
+	Completion uint32 `protobuf:"varint,4,opt,name=completion,proto3" json:"completion,omitempty"`
+	// The likeliest tokens at the place of each token, when asked for.
+	Alternatives  []*TokenAlternatives `protobuf:"bytes,5,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +401,75 @@ func (x *Tokens) GetLogprobs() []float32 {
 	return nil
 }
 
+func (x *Tokens) GetCompletion() uint32 {
+	if x != nil {
+		return x.Completion
+	}
+	return 0
+}
+
+func (x *Tokens) GetAlternatives() []*TokenAlternatives {
+	if x != nil {
+		return x.Alternatives
+	}
+	return nil
+}
+
+// The likeliest tokens at one place, the likeliest first.
+type TokenAlternatives struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Token identifiers.
+	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// Log probability of each (natural logarithm).
+	Logprobs      []float32 `protobuf:"fixed32,2,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenAlternatives) Reset() {
+	*x = TokenAlternatives{}
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenAlternatives) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenAlternatives) ProtoMessage() {}
+
+func (x *TokenAlternatives) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenAlternatives.ProtoReflect.Descriptor instead.
+func (*TokenAlternatives) Descriptor() ([]byte, []int) {
+	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TokenAlternatives) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *TokenAlternatives) GetLogprobs() []float32 {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
 // A media item or a piece of one. Pieces of one item come in order.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -416,7 +489,7 @@ type Media struct {
 
 func (x *Media) Reset() {
 	*x = Media{}
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[2]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +501,7 @@ func (x *Media) String() string {
 func (*Media) ProtoMessage() {}
 
 func (x *Media) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[2]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +514,7 @@ func (x *Media) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Media.ProtoReflect.Descriptor instead.
 func (*Media) Descriptor() ([]byte, []int) {
-	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{2}
+	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Media) GetMimeType() string {
@@ -492,7 +565,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[3]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +577,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[3]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +590,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{3}
+	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Action) GetSpace() string {
@@ -543,7 +616,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[4]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +628,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_common_v1_value_proto_msgTypes[4]
+	mi := &file_omniflow_common_v1_value_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +641,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{4}
+	return file_omniflow_common_v1_value_proto_rawDescGZIP(), []int{5}
 }
 
 var File_omniflow_common_v1_value_proto protoreflect.FileDescriptor
@@ -588,11 +661,18 @@ const file_omniflow_common_v1_value_proto_rawDesc = "" +
 	"\x04json\x18\t \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x124\n" +
 	"\x06signal\x18\n" +
 	" \x01(\v2\x1a.omniflow.common.v1.SignalH\x00R\x06signalB\x06\n" +
-	"\x04kind\"J\n" +
+	"\x04kind\"\xb5\x01\n" +
 	"\x06Tokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1a\n" +
-	"\blogprobs\x18\x03 \x03(\x02R\blogprobs\"\xd0\x01\n" +
+	"\blogprobs\x18\x03 \x03(\x02R\blogprobs\x12\x1e\n" +
+	"\n" +
+	"completion\x18\x04 \x01(\rR\n" +
+	"completion\x12I\n" +
+	"\falternatives\x18\x05 \x03(\v2%.omniflow.common.v1.TokenAlternativesR\falternatives\"A\n" +
+	"\x11TokenAlternatives\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x1a\n" +
+	"\blogprobs\x18\x02 \x03(\x02R\blogprobs\"\xd0\x01\n" +
 	"\x05Media\x12$\n" +
 	"\tmime_type\x18\x01 \x01(\tB\a\x8a\xe7\x18\x03\x10\xff\x01R\bmimeType\x125\n" +
 	"\apayload\x18\x02 \x01(\v2\x1b.omniflow.common.v1.PayloadR\apayload\x12\x12\n" +
@@ -631,37 +711,39 @@ func file_omniflow_common_v1_value_proto_rawDescGZIP() []byte {
 }
 
 var file_omniflow_common_v1_value_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_omniflow_common_v1_value_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_omniflow_common_v1_value_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_omniflow_common_v1_value_proto_goTypes = []any{
 	(ValueType)(0),              // 0: omniflow.common.v1.ValueType
 	(*Value)(nil),               // 1: omniflow.common.v1.Value
 	(*Tokens)(nil),              // 2: omniflow.common.v1.Tokens
-	(*Media)(nil),               // 3: omniflow.common.v1.Media
-	(*Action)(nil),              // 4: omniflow.common.v1.Action
-	(*Signal)(nil),              // 5: omniflow.common.v1.Signal
-	(*Tensor)(nil),              // 6: omniflow.common.v1.Tensor
-	(*Payload)(nil),             // 7: omniflow.common.v1.Payload
-	(*structpb.Value)(nil),      // 8: google.protobuf.Value
-	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(*TokenAlternatives)(nil),   // 3: omniflow.common.v1.TokenAlternatives
+	(*Media)(nil),               // 4: omniflow.common.v1.Media
+	(*Action)(nil),              // 5: omniflow.common.v1.Action
+	(*Signal)(nil),              // 6: omniflow.common.v1.Signal
+	(*Tensor)(nil),              // 7: omniflow.common.v1.Tensor
+	(*Payload)(nil),             // 8: omniflow.common.v1.Payload
+	(*structpb.Value)(nil),      // 9: google.protobuf.Value
+	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
 }
 var file_omniflow_common_v1_value_proto_depIdxs = []int32{
 	2,  // 0: omniflow.common.v1.Value.tokens:type_name -> omniflow.common.v1.Tokens
-	6,  // 1: omniflow.common.v1.Value.tensor:type_name -> omniflow.common.v1.Tensor
-	3,  // 2: omniflow.common.v1.Value.image:type_name -> omniflow.common.v1.Media
-	3,  // 3: omniflow.common.v1.Value.audio:type_name -> omniflow.common.v1.Media
-	3,  // 4: omniflow.common.v1.Value.video:type_name -> omniflow.common.v1.Media
-	4,  // 5: omniflow.common.v1.Value.action:type_name -> omniflow.common.v1.Action
-	7,  // 6: omniflow.common.v1.Value.data:type_name -> omniflow.common.v1.Payload
-	8,  // 7: omniflow.common.v1.Value.json:type_name -> google.protobuf.Value
-	5,  // 8: omniflow.common.v1.Value.signal:type_name -> omniflow.common.v1.Signal
-	7,  // 9: omniflow.common.v1.Media.payload:type_name -> omniflow.common.v1.Payload
-	9,  // 10: omniflow.common.v1.Media.timestamp:type_name -> google.protobuf.Duration
-	6,  // 11: omniflow.common.v1.Action.values:type_name -> omniflow.common.v1.Tensor
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	7,  // 1: omniflow.common.v1.Value.tensor:type_name -> omniflow.common.v1.Tensor
+	4,  // 2: omniflow.common.v1.Value.image:type_name -> omniflow.common.v1.Media
+	4,  // 3: omniflow.common.v1.Value.audio:type_name -> omniflow.common.v1.Media
+	4,  // 4: omniflow.common.v1.Value.video:type_name -> omniflow.common.v1.Media
+	5,  // 5: omniflow.common.v1.Value.action:type_name -> omniflow.common.v1.Action
+	8,  // 6: omniflow.common.v1.Value.data:type_name -> omniflow.common.v1.Payload
+	9,  // 7: omniflow.common.v1.Value.json:type_name -> google.protobuf.Value
+	6,  // 8: omniflow.common.v1.Value.signal:type_name -> omniflow.common.v1.Signal
+	3,  // 9: omniflow.common.v1.Tokens.alternatives:type_name -> omniflow.common.v1.TokenAlternatives
+	8,  // 10: omniflow.common.v1.Media.payload:type_name -> omniflow.common.v1.Payload
+	10, // 11: omniflow.common.v1.Media.timestamp:type_name -> google.protobuf.Duration
+	7,  // 12: omniflow.common.v1.Action.values:type_name -> omniflow.common.v1.Tensor
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_common_v1_value_proto_init() }
@@ -689,7 +771,7 @@ func file_omniflow_common_v1_value_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_common_v1_value_proto_rawDesc), len(file_omniflow_common_v1_value_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

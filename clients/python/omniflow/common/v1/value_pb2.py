@@ -28,7 +28,7 @@ from omniflow.common.v1 import rules_pb2 as omniflow_dot_common_dot_v1_dot_rules
 from omniflow.common.v1 import tensor_pb2 as omniflow_dot_common_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eomniflow/common/v1/value.proto\x12\x12omniflow.common.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\"\xba\x03\n\x05Value\x12\x18\n\x04text\x18\x01 \x01(\tB\x08\x8a\xe7\x18\x04\x10\x80\x80@H\x00\x12,\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.omniflow.common.v1.TokensH\x00\x12,\n\x06tensor\x18\x03 \x01(\x0b\x32\x1a.omniflow.common.v1.TensorH\x00\x12*\n\x05image\x18\x04 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12*\n\x05\x61udio\x18\x05 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12*\n\x05video\x18\x06 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12,\n\x06\x61\x63tion\x18\x07 \x01(\x0b\x32\x1a.omniflow.common.v1.ActionH\x00\x12+\n\x04\x64\x61ta\x18\x08 \x01(\x0b\x32\x1b.omniflow.common.v1.PayloadH\x00\x12&\n\x04json\x18\t \x01(\x0b\x32\x16.google.protobuf.ValueH\x00\x12,\n\x06signal\x18\n \x01(\x0b\x32\x1a.omniflow.common.v1.SignalH\x00\x42\x06\n\x04kind\"5\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\"\xa1\x01\n\x05Media\x12\x1a\n\tmime_type\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\xff\x01\x12,\n\x07payload\x18\x02 \x01(\x0b\x32\x1b.omniflow.common.v1.Payload\x12\x0c\n\x04item\x18\x03 \x01(\r\x12,\n\ttimestamp\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_partial\x18\x05 \x01(\x08\"C\n\x06\x41\x63tion\x12\r\n\x05space\x18\x01 \x01(\t\x12*\n\x06values\x18\x02 \x01(\x0b\x32\x1a.omniflow.common.v1.Tensor\"\x08\n\x06Signal*\x85\x02\n\tValueType\x12\x1a\n\x16VALUE_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0fVALUE_TYPE_TEXT\x10\x01\x12\x15\n\x11VALUE_TYPE_TOKENS\x10\x02\x12\x15\n\x11VALUE_TYPE_TENSOR\x10\x03\x12\x14\n\x10VALUE_TYPE_IMAGE\x10\x04\x12\x14\n\x10VALUE_TYPE_AUDIO\x10\x05\x12\x14\n\x10VALUE_TYPE_VIDEO\x10\x06\x12\x15\n\x11VALUE_TYPE_ACTION\x10\x07\x12\x14\n\x10VALUE_TYPE_BYTES\x10\x08\x12\x13\n\x0fVALUE_TYPE_JSON\x10\t\x12\x15\n\x11VALUE_TYPE_SIGNAL\x10\nb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eomniflow/common/v1/value.proto\x12\x12omniflow.common.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\"\xba\x03\n\x05Value\x12\x18\n\x04text\x18\x01 \x01(\tB\x08\x8a\xe7\x18\x04\x10\x80\x80@H\x00\x12,\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.omniflow.common.v1.TokensH\x00\x12,\n\x06tensor\x18\x03 \x01(\x0b\x32\x1a.omniflow.common.v1.TensorH\x00\x12*\n\x05image\x18\x04 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12*\n\x05\x61udio\x18\x05 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12*\n\x05video\x18\x06 \x01(\x0b\x32\x19.omniflow.common.v1.MediaH\x00\x12,\n\x06\x61\x63tion\x18\x07 \x01(\x0b\x32\x1a.omniflow.common.v1.ActionH\x00\x12+\n\x04\x64\x61ta\x18\x08 \x01(\x0b\x32\x1b.omniflow.common.v1.PayloadH\x00\x12&\n\x04json\x18\t \x01(\x0b\x32\x16.google.protobuf.ValueH\x00\x12,\n\x06signal\x18\n \x01(\x0b\x32\x1a.omniflow.common.v1.SignalH\x00\x42\x06\n\x04kind\"\x86\x01\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12\x12\n\ncompletion\x18\x04 \x01(\r\x12;\n\x0c\x61lternatives\x18\x05 \x03(\x0b\x32%.omniflow.common.v1.TokenAlternatives\"2\n\x11TokenAlternatives\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x10\n\x08logprobs\x18\x02 \x03(\x02\"\xa1\x01\n\x05Media\x12\x1a\n\tmime_type\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\xff\x01\x12,\n\x07payload\x18\x02 \x01(\x0b\x32\x1b.omniflow.common.v1.Payload\x12\x0c\n\x04item\x18\x03 \x01(\r\x12,\n\ttimestamp\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_partial\x18\x05 \x01(\x08\"C\n\x06\x41\x63tion\x12\r\n\x05space\x18\x01 \x01(\t\x12*\n\x06values\x18\x02 \x01(\x0b\x32\x1a.omniflow.common.v1.Tensor\"\x08\n\x06Signal*\x85\x02\n\tValueType\x12\x1a\n\x16VALUE_TYPE_UNSPECIFIED\x10\x00\x12\x13\n\x0fVALUE_TYPE_TEXT\x10\x01\x12\x15\n\x11VALUE_TYPE_TOKENS\x10\x02\x12\x15\n\x11VALUE_TYPE_TENSOR\x10\x03\x12\x14\n\x10VALUE_TYPE_IMAGE\x10\x04\x12\x14\n\x10VALUE_TYPE_AUDIO\x10\x05\x12\x14\n\x10VALUE_TYPE_VIDEO\x10\x06\x12\x15\n\x11VALUE_TYPE_ACTION\x10\x07\x12\x14\n\x10VALUE_TYPE_BYTES\x10\x08\x12\x13\n\x0fVALUE_TYPE_JSON\x10\t\x12\x15\n\x11VALUE_TYPE_SIGNAL\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,16 +39,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VALUE'].fields_by_name['text']._serialized_options = b'\212\347\030\004\020\200\200@'
   _globals['_MEDIA'].fields_by_name['mime_type']._loaded_options = None
   _globals['_MEDIA'].fields_by_name['mime_type']._serialized_options = b'\212\347\030\003\020\377\001'
-  _globals['_VALUETYPE']._serialized_start=925
-  _globals['_VALUETYPE']._serialized_end=1186
+  _globals['_VALUETYPE']._serialized_start=1059
+  _globals['_VALUETYPE']._serialized_end=1320
   _globals['_VALUE']._serialized_start=182
   _globals['_VALUE']._serialized_end=624
-  _globals['_TOKENS']._serialized_start=626
-  _globals['_TOKENS']._serialized_end=679
-  _globals['_MEDIA']._serialized_start=682
-  _globals['_MEDIA']._serialized_end=843
-  _globals['_ACTION']._serialized_start=845
-  _globals['_ACTION']._serialized_end=912
-  _globals['_SIGNAL']._serialized_start=914
-  _globals['_SIGNAL']._serialized_end=922
+  _globals['_TOKENS']._serialized_start=627
+  _globals['_TOKENS']._serialized_end=761
+  _globals['_TOKENALTERNATIVES']._serialized_start=763
+  _globals['_TOKENALTERNATIVES']._serialized_end=813
+  _globals['_MEDIA']._serialized_start=816
+  _globals['_MEDIA']._serialized_end=977
+  _globals['_ACTION']._serialized_start=979
+  _globals['_ACTION']._serialized_end=1046
+  _globals['_SIGNAL']._serialized_start=1048
+  _globals['_SIGNAL']._serialized_end=1056
 # @@protoc_insertion_point(module_scope)
