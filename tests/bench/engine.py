@@ -1,11 +1,12 @@
 """A language model through the platform, against the same interface driven inside the role process.
 
-    in process   torch ─▶ interface.run                                   clocked where the yields come
-    platform     torch ─▶ interface.run ─▶ role ─▶ control plane ─▶ client, clocked at the client
+    in process   engine ─▶ interface.run                                   clocked where the yields come
+    platform     engine ─▶ interface.run ─▶ role ─▶ control plane ─▶ client, clocked at the client
 
 One process, one model, one prompt, greedy, the same token identifiers or the bench fails; one works while the other is
-idle. What the platform adds to the first token is taken from single runs of one token: the client's time less the time that
-the interface itself took in that run. Two runs differ by more than the platform adds.
+idle. The engine keeps the prompt's keys and values after the first run, so a first token costs the end of the prompt alone.
+What the platform adds to the first token is taken from single runs of one token: the client's time less the time that the
+interface itself took in that run. Two runs differ by more than the platform adds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interfaces of the engine bench, both in one role process and over one model.
 
     bench.llm       the assistant's language model, which notes when its first yield came
-    bench.direct    drives `bench.llm` in this very process, and answers with the times of its yields
+    bench.direct    drives `bench.llm` on this very loop, and answers with the times of its yields
 
 Two processes with a model each would differ by more than what is looked for: where the kernel puts the weights makes some
 per cent of their speed, for as long as the process lives.
@@ -10,7 +10,8 @@ per cent of their speed, for as long as the process lives.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import ClassVar
 
 from omniflow.interface import Context, Field, Inputs, Interface, Outputs, Sampling, groups
@@ -26,16 +27,17 @@ class SharedLlm(Llm):
     first_s: float = 0.0
     """Time from the start of the newest run to its first yield."""
 
-    def setup(self) -> None:
-        super().setup()
+    async def setup(self) -> None:
+        await super().setup()
         SharedLlm.loaded = self
 
-    def run(self, inputs: Inputs, context: Context) -> Iterator[Outputs]:
+    async def run(self, inputs: Inputs, context: Context) -> AsyncIterator[Outputs]:
         started_s, is_first = time.perf_counter(), True
-        for outputs in super().run(inputs, context):
-            if is_first:
-                self.first_s, is_first = time.perf_counter() - started_s, False
-            yield outputs
+        async with aclosing(super().run(inputs, context)) as running:  # type: ignore[type-var]
+            async for outputs in running:
+                if is_first:
+                    self.first_s, is_first = time.perf_counter() - started_s, False
+                yield outputs
 
 
 class Direct(Interface):
@@ -49,7 +51,7 @@ class Direct(Interface):
     inputs = groups(request=Field(ValueType.JSON))
     outputs: ClassVar = {"answer": Field(ValueType.JSON)}
 
-    def run(self, inputs: Inputs, context: Context) -> Outputs:
+    async def run(self, inputs: Inputs, context: Context) -> Outputs:
         request = inputs["request"]
         assert isinstance(request, Json)
         llm = SharedLlm.loaded
@@ -65,9 +67,10 @@ class Direct(Interface):
         times_s: list[float] = []
         ids: list[int] = []
         started_s = time.perf_counter()
-        for outputs in llm.run(Inputs("typed", {"text": (text,)}), inner):
-            times_s.append(time.perf_counter() - started_s)
-            tokens = outputs.get("tokens")
-            if isinstance(tokens, Tokens):
-                ids.extend(tokens.ids)
+        async with aclosing(llm.run(Inputs("typed", {"text": (text,)}), inner)) as running:  # type: ignore[type-var]
+            async for outputs in running:
+                times_s.append(time.perf_counter() - started_s)
+                tokens = outputs.get("tokens")
+                if isinstance(tokens, Tokens):
+                    ids.extend(tokens.ids)
         return {"answer": Json({"times_s": times_s, "end_s": time.perf_counter() - started_s, "ids": ids})}

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.assistant, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 GREEDY = omniflow.Sampling(temperature=0.0, max_tokens=96)
+QUESTION = "Why is water important?"
 RELOAD_S = 120.0
 """A role that was killed loads its model again, on a machine that may be busy."""
 
@@ -60,10 +61,20 @@ def command() -> Iterator[Installed]:
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> omniflow.Audio:
     """A spoken question, made by the assistant's own voice."""
-    file = tmp_path_factory.mktemp("spoken") / "question.wav"
+    return say(QUESTION, tmp_path_factory.mktemp("spoken"))
+
+
+@pytest.fixture(scope="module")
+def long_recording(tmp_path_factory: pytest.TempPathFactory) -> omniflow.Audio:
+    """A quarter of a minute, which the recogniser listens to for seconds."""
+    return say(" ".join([QUESTION] * 10), tmp_path_factory.mktemp("long"))
+
+
+def say(text: str, folder: Path) -> omniflow.Audio:
     tools = "omniflow_roles.models.assistant.tools"
     python = os.environ["OMNIFLOW_ENVIRONMENTS_ASSISTANT"]
-    subprocess.run([python, "-m", tools, "say", "Why is water important?", str(file)], check=True, capture_output=True)
+    file = folder / "question.wav"
+    subprocess.run([python, "-m", tools, "say", text, str(file)], check=True, capture_output=True)
     return omniflow.Audio(file.read_bytes(), "audio/wav")
 
 
@@ -93,14 +104,15 @@ async def ask(client: omniflow.Client, spoken: omniflow.Audio) -> tuple[str, int
 
 @pytest.mark.parametrize("role", ["asr", "llm", "tts"])
 async def test_killed_role_under_a_stream_is_replaced_and_the_next_call_works(
-    command: Installed, spoken: omniflow.Audio, role: str
+    command: Installed, spoken: omniflow.Audio, long_recording: omniflow.Audio, role: str
 ) -> None:
+    under_way = long_recording if role == "asr" else spoken  # a short one may be understood before its role is killed
     status = command.status()
     async with omniflow.connect(status["target"]) as client:
         first = await ask(client, spoken)
         (victim,) = [p for p in command.status()["processes"] if p["role"] == role]
         try:
-            async for event in client.stream("assistant", audio=spoken, sampling=GREEDY):
+            async for event in client.stream("assistant", audio=under_way, sampling=GREEDY):
                 if runs(role, event):
                     with contextlib.suppress(ProcessLookupError):  # several such events may be on their way
                         os.kill(victim["pid"], 9)
@@ -123,6 +135,19 @@ async def test_killed_role_under_a_stream_is_replaced_and_the_next_call_works(
 def _process(command: Installed, role: str) -> dict[str, object]:
     (found,) = [p for p in command.status()["processes"] if p["role"] == role]
     return dict(found)
+
+
+async def test_completions_of_one_call_reach_the_caller_with_what_was_likely(command: Installed) -> None:
+    sampling = omniflow.Sampling(temperature=1.0, seed=1, max_tokens=8, completions=2, top_logprobs=2)
+    ids: dict[int, list[int]] = {0: [], 1: []}
+    async with omniflow.connect(command.status()["target"]) as client:
+        async for event in client.stream("assistant", text=QUESTION, sampling=sampling):
+            if isinstance(event, omniflow.Output) and isinstance(tokens := event.value, omniflow.Tokens):
+                ids[tokens.completion].extend(tokens.ids)
+                assert len(tokens.logprobs) == len(tokens.alternatives) == len(tokens.ids)
+                assert all(len(likely) == 2 for likely in tokens.alternatives)
+    assert [len(found) for found in ids.values()] == [8, 8]
+    assert ids[0] != ids[1]
 
 
 async def test_call_without_a_question_names_the_inputs(command: Installed) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 
 import typer
 
 from omniflow_core.errors import OmniFlowError
 from omniflow_server.cli import ask, demo, graph, serve, settings, status, terminal, up
-
-COMMANDS_GROUP = "omniflow.commands"
-"""Entry points that add commands: each is a `typer.Typer`, added under the name of its entry point."""
+from omniflow_server.cli.plugins import GroupWithPlugins
 
 _HELP = """
 Serve graphs of models over gRPC, and call them.
@@ -29,6 +26,7 @@ def build() -> typer.Typer:
     """The whole tree, with the commands that installed packages add."""
     app = typer.Typer(
         name="omniflow",
+        cls=GroupWithPlugins,
         help=_HELP,
         no_args_is_help=True,
         rich_markup_mode="rich",
@@ -43,7 +41,6 @@ def build() -> typer.Typer:
     app.command()(serve.serve)
     app.add_typer(graph.app, name="graph")
     app.add_typer(settings.app, name="config")
-    _add_plugins(app)
     return app
 
 
@@ -56,11 +53,3 @@ def run() -> None:
         sys.exit(terminal.exit_status(problem))
     except KeyboardInterrupt:
         sys.exit(terminal.INTERRUPTED)
-
-
-def _add_plugins(app: typer.Typer) -> None:
-    for point in metadata.entry_points(group=COMMANDS_GROUP):
-        try:
-            app.add_typer(point.load(), name=point.name)
-        except Exception as problem:  # somebody else's package must not take our commands away
-            terminal.warn(f"the command {point.name!r} ({point.value}) cannot be loaded: {problem}")

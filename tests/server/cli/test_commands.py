@@ -9,12 +9,10 @@ import socket
 from importlib import metadata
 
 import pytest
-import typer
 from google.protobuf import json_format
 
 from omniflow import flow_loading as flows
 from omniflow.process import runtime_dir
-from omniflow_server.cli import app
 from omniflow_server.launch import identity
 from omniflow_server.launch.state import StateFile
 from omniflow_server.launch.status import FlowStatus, Phase, ProcessState, ProcessStatus
@@ -244,19 +242,3 @@ def test_ask_refuses_what_cannot_work(arguments: tuple[str, ...], message: str, 
     outcome = omniflow("ask", *arguments)
     assert outcome.status == 2
     assert message in outcome.err
-
-
-def test_commands_of_other_packages_are_added(omniflow: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = typer.Typer()
-    extra.command("hello")(lambda: typer.echo("hello"))
-    extra.command("bye")(lambda: typer.echo("bye"))
-
-    class Point(metadata.EntryPoint):
-        def load(self) -> object:
-            return extra if self.name == "good" else 1 / 0
-
-    points = [Point(name=name, value="x:y", group=app.COMMANDS_GROUP) for name in ("good", "broken")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == app.COMMANDS_GROUP else [])
-    outcome = omniflow("good", "hello")
-    assert (outcome.status, outcome.out) == (0, "hello\n")
-    assert "the command 'broken' (x:y) cannot be loaded: division by zero" in outcome.err

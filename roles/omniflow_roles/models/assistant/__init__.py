@@ -3,6 +3,6 @@
     text  ─▶ parser ─────────────────────▶ llm ─▶ tokens to the caller
     audio ─▶ parser ─▶ asr ─▶ transcript ─▶ llm ─▶ passages ─▶ splitter ─▶ sentences ─▶ tts ─▶ audio to the caller
 
-`parser`, `splitter` and `flow` are read by the control plane and import no engine; the modules that do (`text_model`,
+`parser`, `splitter` and `flow` are read by the control plane and import no engine; the modules that do (`chat_model`,
 `checkpoint`, `recogniser`, `voice`) are imported by the `setup` of the interface that needs them, in its role's process.
 """

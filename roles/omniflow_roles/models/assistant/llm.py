@@ -7,29 +7,38 @@ The two outputs run at their own pace in one stream of yields:
     passage    -        -         -        "It is. "  -          complete when the blank after the full stop has come
 
 A caller that shows text wants every token at once; a voice can only use what is certain to be complete. Splitting it further
-down would need the state of the answer there (see `splitter`).
+down would need the state of the answer there (see `splitter`). Of several completions the voice reads the first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from omniflow.interface import Context, Field, Inputs, Interface, Outputs, groups
 from omniflow.values import Tokens, Value, ValueType
 from omniflow_core.errors import invalid_field
+from omniflow_roles.engines.requests import GenerationRequest, Piece
+from omniflow_roles.engines.sampling.plan import SamplingPlan, plan_sampling
 from omniflow_roles.models.assistant.parser import AUDIO_PATH, TEXT_PATH
 from omniflow_roles.models.assistant.prompts import SYSTEM
-from omniflow_roles.models.assistant.sampling import SamplingPlan, plan_sampling
 from omniflow_roles.models.assistant.sentences import PassageBuffer
-from omniflow_roles.models.assistant.stop_texts import StopTexts
 
 if TYPE_CHECKING:
-    from omniflow_roles.models.assistant.text_model import TextModel
+    from omniflow_roles.models.assistant.chat_model import ChatModel
+
+DEFAULTS = SamplingPlan(max_tokens=96)
+"""Greedy; half a minute of speech."""
 
 _ENGINE_ENV = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
 """Read once, when the libraries are imported: nothing is downloaded, and a role's standard error is a log, no terminal."""
+
+_LONG_QUESTION = 4096
+"""Characters that take 5 ms to encode. The loop serves every call of the process; a thread for each question would make
+all of them wait a little for their first token."""
 
 _TOKENS_PER_REPORT = 16
 """Progress about once a second."""
@@ -49,40 +58,46 @@ class Llm(Interface):
         ("spoken", {"transcript": Field(ValueType.TEXT)}),
     )
     outputs = {"tokens": Field(ValueType.TOKENS), "passage": Field(ValueType.TEXT)}
+    max_concurrency = 256
+    """They are batched; those that do not fit wait in the engine, which knows best whose turn it is."""
 
-    def setup(self) -> None:
+    async def setup(self) -> None:
         """Load the model: 6 s, most of it the import of torch; half a minute more when the weights are converted."""
         for name, value in _ENGINE_ENV.items():
             os.environ.setdefault(name, value)
-        from omniflow_roles.models.assistant.text_model import TextModel
+        self._model: ChatModel = await asyncio.to_thread(_load)
+        self._model.start()
+        await self._model.warm_up()
 
-        self._model: TextModel = TextModel.load()
-        self._model.warm_up()
+    async def teardown(self) -> None:
+        await asyncio.to_thread(self._model.close)
 
-    def run(self, inputs: Inputs, context: Context) -> Iterator[Outputs]:
-        plan = plan_sampling(context.sampling, vocabulary_size=self._model.vocabulary_size)
-        prompt = self._encode(inputs, plan)
+    async def run(self, inputs: Inputs, context: Context) -> AsyncIterator[Outputs]:
+        plan = plan_sampling(context.sampling, vocabulary_size=self._model.vocabulary_size, defaults=DEFAULTS)
+        prompt = await self._encode(inputs, plan)
+        request = GenerationRequest(prompt=prompt, plan=plan, tenant=context.tenant, priority=context.priority)
         context.usage.input_tokens += len(prompt)
         context.progress(0, plan.max_tokens, f"reading {len(prompt)} tokens")
-        answer = _Answer(self._model, plan)
-        for token in self._model.stream(prompt, plan, lambda: context.is_cancelled):
-            context.usage.output_tokens += 1
-            if not context.usage.output_tokens % _TOKENS_PER_REPORT:
-                context.progress(context.usage.output_tokens, plan.max_tokens, "answering")
-            if outputs := answer.take(token):
-                yield outputs
-            if answer.has_stopped:
-                break
-        if outputs := answer.finish():
-            yield outputs
-        context.finish_reason = "stop" if answer.has_stopped else "length"
+        passages = PassageBuffer()
+        drawn = [0] * plan.completions
+        reasons = [""] * plan.completions
+        async with aclosing(self._model.generate(request)) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                _count(piece, drawn, plan, context)
+                reasons[piece.completion] = piece.finish_reason
+                if outputs := _outputs(piece, passages):
+                    yield outputs
+        context.finish_reason = "length" if "length" in reasons else "stop"
 
-    def _encode(self, inputs: Inputs, plan: SamplingPlan) -> list[int]:
+    async def _encode(self, inputs: Inputs, plan: SamplingPlan) -> tuple[int, ...]:
         path, field = (TEXT_PATH, "text") if inputs.group == "typed" else (AUDIO_PATH, "transcript")
         question = str(inputs[field])
         if self._model.has_control_text(question):
             raise invalid_field(path, "the question holds a control marker of the model, such as <|im_end|>")
-        prompt = self._model.encode_chat(SYSTEM, question)
+        if len(question) > _LONG_QUESTION:
+            prompt = await asyncio.to_thread(self._model.encode_chat, SYSTEM, question)
+        else:
+            prompt = self._model.encode_chat(SYSTEM, question)
         room = self._model.context_size - len(prompt)
         if room < plan.max_tokens:
             raise invalid_field(
@@ -93,47 +108,38 @@ class Llm(Interface):
         return prompt
 
 
-class _Answer:
-    """From drawn tokens to the outputs of yields."""
+def _load() -> ChatModel:
+    from omniflow_roles.models.assistant.chat_model import ChatModel
 
-    def __init__(self, model: TextModel, plan: SamplingPlan) -> None:
-        self._decode = model.decoder()
-        self._ends = model.end_token_ids | frozenset(plan.stop_token_ids)
-        self._stops = StopTexts(plan.stop)
-        self._passages = PassageBuffer()
-        self._held_ids: list[int] = []
-        self.has_stopped = False
-        """By an end token or a stop text, and not because there were enough tokens."""
-
-    def take(self, token: int) -> Outputs:
-        """Outputs that the token completes; none for an end token and while a stop text may be coming."""
-        if token in self._ends:
-            self.has_stopped = True
-            return {}
-        self._held_ids.append(token)
-        text = self._stops.push(self._decode(token))
-        self.has_stopped = self._stops.has_stopped
-        if self.has_stopped:
-            self._held_ids.clear()  # they spell the stop text
-        ids = () if self._stops.is_holding else self._release_ids()
-        return _outputs(ids, text, self._passages.push(text))
-
-    def finish(self) -> Outputs:
-        """Outputs of what is still held, when no more tokens come."""
-        text = self._stops.flush()
-        passage = self._passages.push(text) + self._passages.flush()
-        return _outputs(self._release_ids(), text, passage)
-
-    def _release_ids(self) -> tuple[int, ...]:
-        ids, self._held_ids = tuple(self._held_ids), []
-        return ids
+    return ChatModel.load()
 
 
-def _outputs(ids: tuple[int, ...], text: str, passage: str) -> Outputs:
+def _count(piece: Piece, drawn: list[int], plan: SamplingPlan, context: Context) -> None:
+    """Usage, and progress of the completion that is furthest."""
+    furthest = max(drawn)
+    context.usage.output_tokens += piece.drawn_count - drawn[piece.completion]
+    drawn[piece.completion] = piece.drawn_count
+    if piece.completion == 0:  # the others find the prompt that this one has computed
+        context.usage.cached_input_tokens += piece.cached_count
+    if max(drawn) // _TOKENS_PER_REPORT > furthest // _TOKENS_PER_REPORT:
+        context.progress(max(drawn), plan.max_tokens, "answering")
+
+
+def _outputs(piece: Piece, passages: PassageBuffer) -> Outputs:
     """What there is of a yield; a declared output that is left out is skipped."""
     outputs: dict[str, Value] = {}
-    if ids or text:
-        outputs["tokens"] = Tokens(ids=ids, text=text)
-    if passage:
-        outputs["passage"] = passage
+    if piece.ids or piece.text:
+        outputs["tokens"] = Tokens(
+            ids=piece.ids,
+            text=piece.text,
+            logprobs=tuple(entry.logprob for entry in piece.logprobs),
+            completion=piece.completion,
+            alternatives=tuple(entry.top for entry in piece.logprobs) if any(e.top for e in piece.logprobs) else (),
+        )
+    if piece.completion == 0:
+        passage = passages.push(piece.text)
+        if piece.finish_reason:
+            passage += passages.flush()
+        if passage:
+            outputs["passage"] = passage
     return outputs

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from omniflow_roles.models.assistant.asr import Asr
 from omniflow_roles.models.assistant.llm import Llm
 from omniflow_roles.models.assistant.tts import Tts
 
 
-@pytest.fixture(scope="session")
-def llm() -> Llm:
-    """The language model, by way of the user's cache: the first run converts the weights, which takes half a minute."""
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def llm() -> AsyncIterator[Llm]:
+    """The language model, by way of the user's cache: the first run converts the weights, which takes half a minute.
+
+    It is set up and torn down on a loop of its own; each test asks it from another one.
+    """
     interface = Llm()
-    interface.setup()
-    return interface
+    await interface.setup()
+    yield interface
+    await interface.teardown()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,8 @@ def test_checkpoint_is_converted_once_and_made_again_when_damaged(empty_cache: P
 
     again, tokenizer_again = checkpoint.load(gguf, root)
     assert digests(empty_cache) == [name]
+    assert tokenizer is not None
+    assert tokenizer_again is not None
     assert tokenizer_again.get_vocab() == tokenizer.get_vocab()
     for (left_name, left), (right_name, right) in zip(
         model.state_dict().items(), again.state_dict().items(), strict=True

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from omniflow_roles.models.assistant.stop_texts import StopTexts
+from omniflow_roles.engines.text.stop_texts import StopTexts
 
 
 def test_stop_texts_hold_back_a_possible_beginning() -> None:

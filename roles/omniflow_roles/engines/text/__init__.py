@@ -1,0 +1,1 @@
+"""From drawn tokens to the text of an answer, piece by piece. Pure: tokenizers are given."""

@@ -1,0 +1,1 @@
+"""The engine for Hugging Face models on PyTorch: paged attention, captured steps, quantised linears, adapters."""
