@@ -1,5 +1,7 @@
 """Admission: whether a sequence may run, in pages. Declared first, so that no forward can fail for want of them.
 
+    declare ─▶ Refused (it can never fit)          admit ─▶ Admitted (its prefix is held) or Waits (short by n pages)
+
 A sequence that runs may count on its growth: when one is admitted, the pages at hand cover what everything that runs will
 still ask for within a horizon, and what the newcomer will. A prefix that is cached makes a newcomer cheap, not its growth.
 
@@ -46,9 +48,6 @@ class Refused:
 
     def error(self) -> OmniFlowError:
         return invalid_field(self.field, self.text, reason=self.reason)
-
-
-Admission = Admitted | Waits | Refused
 
 
 class AdmissionControl:

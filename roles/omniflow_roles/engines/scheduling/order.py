@@ -56,8 +56,8 @@ class FairShare:
     """Tokens computed for each share, from when it last had nothing to do.
 
     A share that comes (again) starts level with the least served one: having been away earns no right to hold up the
-    others, the lift of the virtual token counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024,
-    algorithm 2). Shares with nothing to do are forgotten, so there are never more counts than sequences.
+    others, the lift of the virtual token counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024).
+    Shares with nothing to do are forgotten, so there are never more counts than sequences.
     """
 
     def __init__(self) -> None:

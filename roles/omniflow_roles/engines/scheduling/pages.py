@@ -56,11 +56,12 @@ class PageSource(Protocol):
 class _Link:
     """A sealed page in its chain, found by its content; or (page -1, no parent) a root, found by its namespace."""
 
-    __slots__ = ("children", "key", "page", "parent")
+    __slots__ = ("children", "depth", "key", "page", "parent")
 
     def __init__(self, page: Page, parent: _Link | None, key: tuple[int, ...] | str) -> None:
         self.page = page
         self.parent = parent
+        self.depth: int = parent.depth + 1 if parent is not None else 0
         self.key = key
         self.children: dict[tuple[int, ...], _Link] = {}
 
@@ -159,11 +160,13 @@ class LocalPages:
             if holders:
                 continue
             del self._holders[page]
-            if page in self._sealed:
-                self._idle[page] = None
-                deepest = self._sealed[page]
-            else:
+            link = self._sealed.get(page)
+            if link is None:
                 self._free.append(page)
+                continue
+            self._idle[page] = None
+            if deepest is None or link.depth > deepest.depth:
+                deepest = link
         if deepest is not None:
             self._mark_used(deepest)
 

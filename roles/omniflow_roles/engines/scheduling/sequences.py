@@ -40,7 +40,10 @@ class SequenceSpec:
 
 
 class State(enum.Enum):
-    """Where a sequence is: WAITING ⇄ RUNNING → DRAINING. The end, from any of them, is that it is forgotten."""
+    """Where a sequence is: WAITING ⇄ RUNNING → DRAINING. The end, from any of them, is that it is forgotten.
+
+    A sequence preempted while a step with drafts of it is under way can turn out to be done: WAITING → DRAINING.
+    """
 
     WAITING = enum.auto()
     """It holds no pages."""
@@ -172,7 +175,7 @@ class LiveSequence:
         if row.drafts:
             self.computed = row.start + len(tokens)
             needed = -(-self.computed // page_size)
-            self.spare_pages.extend(self.pages[needed:])
+            self.spare_pages[:0] = self.pages[needed:]
             self.pages = self.pages[:needed]
         self.committed = row.start + (len(tokens) if row.drafts else row.count)
         self.is_prompt_computed = self.is_prompt_computed or self.committed >= len(self.spec.content)

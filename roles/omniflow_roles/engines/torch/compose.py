@@ -15,6 +15,7 @@ from omniflow_roles.engines.torch.batch import BatchBuilder
 from omniflow_roles.engines.torch.engine import Engine, EngineOptions
 from omniflow_roles.engines.torch.executor import CpuExecutor, Executor
 from omniflow_roles.engines.torch.kv import KvTensors
+from omniflow_roles.engines.torch.lora import LoraAdapters
 from omniflow_roles.engines.torch.preparation import Preparation
 from omniflow_roles.engines.torch.runner import ModelRunner
 
@@ -43,6 +44,9 @@ class EngineSettings:
     """Plan a step while the one before runs; by default on a GPU."""
     speculated_tokens: int = 0
     """Tokens guessed ahead from earlier text; 0 for none."""
+    max_adapters: int = 0
+    """LoRA adapters that may be loaded side by side."""
+    max_adapter_rank: int = 64
     page_order_seed: int | None = None
     """Shuffles the order in which pages are handed out: for tests."""
 
@@ -50,7 +54,14 @@ class EngineSettings:
 def make_engine(model: Any, tokenizer: Any, settings: EngineSettings | None = None) -> Engine:
     """An engine over a loaded causal model and its fast tokenizer; `start` it. Raises INVALID_CONFIG."""
     settings = settings or EngineSettings()
-    runner = ModelRunner(model)
+    if next(model.parameters()).is_cuda:
+        from omniflow_roles.engines.torch.fusions import fuse  # imports Triton, which wants a GPU
+
+        fuse(model)
+    adapters = None
+    if settings.max_adapters:
+        adapters = LoraAdapters(model, max_adapters=settings.max_adapters, max_rank=settings.max_adapter_rank)
+    runner = ModelRunner(model, adapters.context if adapters is not None else None)
     kv = _make_kv(runner, settings)
     is_gpu = runner.device.type == "cuda"
     page_count = kv.padding_page
@@ -64,7 +75,7 @@ def make_engine(model: Any, tokenizer: Any, settings: EngineSettings | None = No
         growth_tokens=settings.growth_tokens,
     )
     builder = BatchBuilder(settings.page_size)
-    preparation = Preparation(tokenizer, runner, max_rows=settings.max_rows)
+    preparation = Preparation(tokenizer, runner, max_rows=settings.max_rows, adapters=adapters)
     return Engine(
         scheduler=scheduler,
         builder=builder,
@@ -82,11 +93,9 @@ def _make_executor(
     runner: ModelRunner, kv: KvTensors, builder: BatchBuilder, preparation: Preparation, settings: EngineSettings
 ) -> Executor:
     if runner.device.type == "cuda":
-        # Both import Triton, which wants a GPU.
+        # Imports Triton, which wants a GPU.
         from omniflow_roles.engines.torch.cuda_executor import CudaExecutor
-        from omniflow_roles.engines.torch.fusions import fuse
 
-        fuse(runner.model)
         return CudaExecutor(
             runner,
             kv,

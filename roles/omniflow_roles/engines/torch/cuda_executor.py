@@ -32,7 +32,7 @@ from omniflow_roles.engines.torch.runner import ModelRunner
 from omniflow_roles.engines.torch.triton_decode import TritonDecode
 from omniflow_roles.engines.torch.triton_prefill import TritonPrefill, blocks_of
 
-_SPLITS = 16
+_SPLITS = 8
 """Parts that a row's tokens are attended in: enough to fill a large GPU with one row of a few kv heads."""
 
 
@@ -134,6 +134,7 @@ class CudaExecutor:
             self._paged(batch),
             self._moved(batch.logit_rows),
             with_embeddings(self._runner, ids, work.embeddings),
+            work.adapters,
         )
         return self._draw(logits, work.draws) if len(batch.logit_rows) else None
 
@@ -227,6 +228,7 @@ class CudaLaunched:
 
 
 def _is_decode(work: StepWork) -> bool:
-    """Every row computes one token and draws the next, from embeddings of its own."""
+    """Every row computes one token and draws the next, with embeddings of its own and no adapter."""
     batch = work.batch
-    return batch.decode_count == batch.token_count == len(batch.logit_rows) and not work.embeddings
+    is_plain = not work.embeddings and work.adapters is None
+    return is_plain and batch.decode_count == batch.token_count == len(batch.logit_rows)

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -170,9 +171,30 @@ class Engine:
                 with contextlib.suppress(OmniFlowError):  # it has been closed: then everything has ended
                     self._send(lambda: self._cancel(under_way))
 
-    def call(self, work: Callable[[], None]) -> None:
-        """Runs something in the engine's thread between two steps, when no step is under way."""
-        self._send(work)
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Loads a LoRA adapter between two steps; from then on requests may name it. Raises as `LoraAdapters.load`."""
+        await self._between_steps(lambda: self._preparation.load_adapter(name, folder))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Frees an adapter's place. Raises UNKNOWN_RESOURCE, and CONFLICT while a request uses it."""
+        await self._between_steps(lambda: self._unload_adapter(name))
+
+    async def _between_steps(self, work: Callable[[], None]) -> None:
+        """Runs something in the engine's thread while no step is under way, and raises what it raises."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def run() -> None:
+            self._land_outstanding()
+            try:
+                work()
+            except Exception as error:
+                loop.call_soon_threadsafe(done.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(done.set_result, None)
+
+        self._send(run)
+        await done
 
     def _send(self, command: Callable[[], None]) -> None:
         with self._changed:
@@ -237,6 +259,16 @@ class Engine:
     def _speculates(self, request: GenerationRequest) -> bool:
         plan = request.plan
         return bool(self._options.speculated_tokens) and not (plan.is_adjusted or plan.is_constrained)
+
+    def _land_outstanding(self) -> None:
+        if self._outstanding is not None:
+            self._land(self._outstanding)
+            self._outstanding = None
+
+    def _unload_adapter(self, name: str) -> None:
+        if any(completion.request.adapter == name for completion in self._completions.values()):
+            raise OmniFlowError(Reason.CONFLICT, f"adapter {name!r} is in use; cancel its requests or wait for them")
+        self._preparation.unload_adapter(name)
 
     # requests
 

@@ -18,6 +18,7 @@ from omniflow_roles.engines.sampling.counts import TokenCounts
 from omniflow_roles.engines.sampling.draw import Drawn, RowParameters, draw
 from omniflow_roles.engines.torch.batch import BatchBuilder, HostBatch
 from omniflow_roles.engines.torch.kv import KvTensors
+from omniflow_roles.engines.torch.lora_tokens import GroupedTokens
 from omniflow_roles.engines.torch.runner import ModelRunner
 
 
@@ -43,6 +44,8 @@ class StepWork:
     draws: DrawPlan
     embeddings: tuple[tuple[int, torch.Tensor], ...]
     """Where in the batch's tokens embeddings from outside begin, and what they are, [tokens, hidden]."""
+    adapters: GroupedTokens | None
+    """Which tokens have a LoRA adapter; None when none has."""
 
 
 def with_embeddings(
@@ -144,6 +147,7 @@ class CpuExecutor:
             self._builder.on_cpu(batch, self._kv),
             torch.from_numpy(batch.logit_rows),
             with_embeddings(self._runner, ids, work.embeddings),
+            work.adapters,
         )
         return self._draw(logits, work.draws) if len(batch.logit_rows) else None
 

@@ -1,7 +1,8 @@
-"""Fewer kernels for the same arithmetic on a GPU: norms and rotary positions of Hugging Face models, fused.
+"""Fewer kernels for the same arithmetic on a GPU: parts of Hugging Face models, fused.
 
     RMSNorm            pow, mean, add, rsqrt, mul, cast, mul   ─▶ 1 kernel
     rotary positions   neg, cat, mul, mul, add, for q and k    ─▶ 1 kernel
+    q, k, v; gate, up  a product each                          ─▶ 1 product
 
 Written out they are a third of a decode step's kernels, and at small batches the time between kernels is what a step waits
 for. A part is replaced only where it gives what the original gives, which is tried on random numbers when a model is loaded:
@@ -18,7 +19,10 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import nn
 from torch.nn import functional
+
+from omniflow_roles.engines.torch.siblings import families, share
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ _TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 def fuse(model: Any) -> tuple[int, int]:
     """Replaces what can be in a model on a CUDA device. Returns how many norms and how many modules' rotary functions."""
+    _join_linears(model)
     norms = sum(_fuse_norm(module) for module in model.modules() if type(module).__name__.endswith("RMSNorm"))
     homes = {type(module).__module__ for module in model.modules() if type(module).__name__.endswith("Attention")}
     rotations = sum(
@@ -35,6 +40,29 @@ def fuse(model: Any) -> tuple[int, int]:
     )
     logger.info("fused %d norms, and the rotary positions of %d model files", norms, rotations)
     return norms, rotations
+
+
+def _join_linears(model: Any) -> None:
+    """Linears of the same input become one; those that are no plain linears any more (int8, LoRA) are left."""
+    linears = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
+    for names in families(list(linears)):
+        members = [linears[name] for name in names]
+        has_bias = [member.bias is not None for member in members]
+        if len(members) == 1 or len(set(has_bias)) > 1:
+            continue
+        joint = _joined(members, has_bias=has_bias[0])
+        for name, sibling in zip(names, share(joint, members), strict=True):
+            model.set_submodule(name, sibling)
+
+
+@torch.inference_mode(False)
+def _joined(members: list[nn.Linear], *, has_bias: bool) -> nn.Linear:
+    weight = torch.cat([member.weight.detach() for member in members])
+    joint = nn.Linear(1, 1, bias=False, device="meta")
+    joint.out_features, joint.in_features = weight.shape
+    joint.weight = nn.Parameter(weight, requires_grad=False)
+    joint.bias = nn.Parameter(torch.cat([m.bias.detach() for m in members]), requires_grad=False) if has_bias else None
+    return joint
 
 
 def _fuse_norm(module: Any) -> bool:

@@ -9,7 +9,7 @@ The tensors may come from outside (another process's pool, mapped); `allocate` m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,10 @@ class LayerShape:
         return self.kv_heads * (self.key_size + self.value_size) * int(dtype.itemsize)
 
 
+Store = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Writes keys and values [tokens, kv heads, size] into a layer's two tensors, at slots [tokens]."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvTensors:
     """Keys and values by layer, each [slots, kv heads, size]."""
@@ -37,6 +41,7 @@ class KvTensors:
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     page_size: int
+    store: Store
 
     @classmethod
     def allocate(
@@ -54,6 +59,7 @@ class KvTensors:
             keys=tuple(_zeros((slots, s.kv_heads, s.key_size), dtype, device) for s in shapes),
             values=tuple(_zeros((slots, s.kv_heads, s.value_size), dtype, device) for s in shapes),
             page_size=page_size,
+            store=_store_of(device),
         )
 
     @property
@@ -63,8 +69,22 @@ class KvTensors:
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Stores keys and values [tokens, kv heads, size] at `slots` [tokens] int64."""
-        self.keys[layer].index_copy_(0, slots, keys)
-        self.values[layer].index_copy_(0, slots, values)
+        self.store(self.keys[layer], self.values[layer], slots, keys, values)
+
+
+def _store_of(device: torch.device) -> Store:
+    if device.type != "cuda":
+        return _copy
+    from omniflow_roles.engines.torch.triton_store import store  # imports Triton, which wants a GPU
+
+    return store
+
+
+def _copy(
+    keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, new_keys: torch.Tensor, new_values: torch.Tensor
+) -> None:
+    keys.index_copy_(0, slots, new_keys)
+    values.index_copy_(0, slots, new_values)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Linears of a loaded model with int8 weights, in place of those that it was loaded with.
 
-    q_proj  Linear(576, 576)   float   ─▶  Int8Linear   weight int8 [576, 576], scales float32 [576]
-    lm_head Linear(576, 49152) float, tied to the embedding   ─▶  Int8Linear of its own; the embedding stays as it is
+    o_proj   Linear 576 → 576, float             ─▶  Int8Linear: int8 [576, 576], scales float32 [576]
+    q_proj   Linear 576 → 576, k_proj, v_proj    ─▶  siblings that share one Int8Linear 576 → 960
+    lm_head  Linear 576 → 49152, tied            ─▶  an Int8Linear of its own; the embedding stays as it is
 
 Only modules that are exactly `torch.nn.Linear`: what derives from it does something else, and experts that are one parameter
 with three dimensions are no linears. The model's other floats, and so its activations, keep their dtype. On a CPU with VNNI
@@ -10,7 +11,7 @@ float32 activations are as fast as bfloat16 ones here; bfloat16 halves the embed
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +20,22 @@ from torch import nn
 
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.engines.torch import int8
+from omniflow_roles.engines.torch.siblings import families, share
 
 
 class Int8Linear(nn.Module):  # type: ignore[misc]
     """A linear whose weights are int8 with a scale for each output channel. It has no `weight`, which code could mistake."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, *linears: nn.Linear) -> None:
+        """Of linears of the same input: their outputs one after another."""
         super().__init__()
-        self.in_features: int = linear.in_features
-        self.out_features: int = linear.out_features
-        self.route = int8.choose_route(linear.weight.device, self.in_features)
-        quantised, scales = int8.quantise_weight(linear.weight, self.route)
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        self.out_features, self.in_features = weight.shape
+        self.route = int8.choose_route(weight.device, self.in_features)
+        quantised, scales = int8.quantise_weight(weight, self.route)
         self.register_buffer("quantised", quantised)
         self.register_buffer("scales", scales)
-        self.bias: torch.Tensor | None = linear.bias
+        self.register_buffer("bias", _joint_bias(linears))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., in] of a float dtype -> [..., out] of that dtype."""
@@ -82,20 +85,39 @@ def quantise_linears(model: Any, *, bits: int = 8, skip: Collection[str] = ()) -
         raise OmniFlowError(Reason.INVALID_CONFIG, f"skip: {min(unknown)!r} is no linear of this model")
     bytes_before = _tensor_bytes(model)
     weights = modules = 0
-    for name in list(linears):
-        linear = linears.pop(name)  # the last reference but the model's, so that its weight goes when it is replaced
-        folder, _, own = name.rpartition(".")
-        if not {name, own}.isdisjoint(skip):
-            continue
-        setattr(model.get_submodule(folder), own, Int8Linear(linear))
-        weights += linear.weight.numel()
-        modules += 1
-        del linear
+    for name in [name for name in linears if not {name, name.rpartition(".")[2]}.isdisjoint(skip)]:
+        del linears[name]
+    for family in list(families(linears)):
+        # Popped, so that their weights go as soon as they are replaced.
+        members = [linears.pop(name) for name in family]
+        weights += sum(linear.weight.numel() for linear in members)
+        modules += len(members)
+        for name, replacement in zip(family, _quantised(members), strict=True):
+            folder, _, own = name.rpartition(".")
+            setattr(model.get_submodule(folder), own, replacement)
     return Quantised(
         modules=modules,
         weights=weights,
         other_weights=sum(parameter.numel() for parameter in model.parameters()),
         freed_bytes=bytes_before - _tensor_bytes(model),
+    )
+
+
+def _quantised(linears: Sequence[nn.Linear]) -> Sequence[nn.Module]:
+    if len({linear.in_features for linear in linears}) > 1 or len(linears) == 1:
+        return [Int8Linear(linear) for linear in linears]
+    return share(Int8Linear(*linears), linears)
+
+
+def _joint_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
+    """[out], zeros for the linears without one; None when none has."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat(
+        [
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
+            for linear in linears
+        ]
     )
 
 

@@ -6,12 +6,13 @@ Host work only, done while the device computes. Knows the tokenizer, and what is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from omniflow_core.errors import invalid_field
+from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 from omniflow_roles.engines.requests import EmbeddedSpan, GenerationRequest
 from omniflow_roles.engines.sampling.counts import TokenCounts
 from omniflow_roles.engines.sampling.draw import RowParameters
@@ -23,6 +24,8 @@ from omniflow_roles.engines.text.detokenizer import Detokenizer
 from omniflow_roles.engines.torch.batch import HostBatch
 from omniflow_roles.engines.torch.completion import Completion
 from omniflow_roles.engines.torch.executor import DrawPlan, StepWork
+from omniflow_roles.engines.torch.lora import LoraAdapters
+from omniflow_roles.engines.torch.lora_tokens import NO_ADAPTER, GroupedTokens
 from omniflow_roles.engines.torch.runner import ModelRunner
 
 if TYPE_CHECKING:
@@ -35,11 +38,16 @@ _FOLD_BITS = 62
 class Preparation:
     """Of one engine. `check` and `constraints` from any thread, the rest from the engine's."""
 
-    def __init__(self, tokenizer: Any, runner: ModelRunner, *, max_rows: int) -> None:
+    def __init__(
+        self, tokenizer: Any, runner: ModelRunner, *, max_rows: int, adapters: LoraAdapters | None = None
+    ) -> None:
         self.counts = TokenCounts(max_rows, runner.vocabulary_size, runner.device)
         self._tokenizer = tokenizer
         self._runner = runner
         self._max_rows = max_rows
+        self._adapters = adapters
+        self._serials: dict[str, int] = {}
+        """How often an adapter of a name has been loaded: what was computed with another of that name is not its prefix."""
         self._held: set[int] = set()
         """Sequences with a slot of `counts`."""
         self._end_token_ids = _end_tokens(tokenizer, runner.model)
@@ -59,6 +67,8 @@ class Preparation:
             raise invalid_field("prompt", f"token {min(outside)} is not one of the model's {vocabulary_size}")
         if len(covered) != len(set(covered)):
             raise invalid_field("spans", "two spans of embeddings cover the same position")
+        if request.adapter:
+            self._adapter_index(request.adapter)
         for index, span in enumerate(request.spans):
             self._check_span(span, f"spans[{index}]", len(request.prompt))
 
@@ -95,6 +105,8 @@ class Preparation:
         is_stepwise: Callable[[GenerationRequest], bool],
     ) -> Iterator[tuple[Completion, SequenceSpec]]:
         """The sequences of a request, one a completion; the first one's prompt is shared by the others."""
+        if request.adapter:
+            self._adapter_index(request.adapter)
         seed = request_seed(request.plan.seed)
         content = _content(request)
         first = 0
@@ -120,7 +132,7 @@ class Preparation:
                     max_tokens=request.plan.max_tokens,
                     priority=request.priority,
                     share=request.tenant,
-                    namespace=_namespace(request, first),
+                    namespace=self._namespace(request, first),
                     sibling_of=first if index else None,
                     is_stepwise=is_stepwise(request),
                 ),
@@ -132,6 +144,29 @@ class Preparation:
             self._held.discard(completion.sequence_id)
             self.counts.release(completion.sequence_id)
 
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Loads a LoRA adapter; no forward may run meanwhile. Raises as `LoraAdapters.load`."""
+        self._some_adapters().load(name, folder)
+        self._serials[name] = self._serials.get(name, 0) + 1
+
+    def unload_adapter(self, name: str) -> None:
+        """Unloads one that no completion uses; no forward may run meanwhile. Raises UNKNOWN_RESOURCE."""
+        self._some_adapters().unload(name)
+
+    def _adapter_index(self, name: str) -> int:
+        return self._some_adapters().index(name)
+
+    def _some_adapters(self) -> LoraAdapters:
+        if self._adapters is None:
+            raise OmniFlowError(Reason.UNKNOWN_RESOURCE, "this engine has no room for adapters; set max_adapters")
+        return self._adapters
+
+    def _namespace(self, request: GenerationRequest, first_id: int) -> str:
+        """Where prefixes are shared: within a tenant and an adapter; within the request alone when content has no name."""
+        is_private = any(not span.content for span in request.spans)
+        own = str(first_id) if is_private else ""
+        return "\0".join((request.tenant, request.adapter, str(self._serials.get(request.adapter, 0)), own))
+
     # --- steps ---------------------------------------------------------------------------------------------------------
 
     def work(self, batch: HostBatch, completions: Mapping[int, Completion]) -> StepWork:
@@ -140,7 +175,15 @@ class Preparation:
             batch=batch,
             draws=self._draws(batch, completions),
             embeddings=tuple(_embeddings(batch, completions)),
+            adapters=self._adapter_tokens(batch, completions),
         )
+
+    def _adapter_tokens(self, batch: HostBatch, completions: Mapping[int, Completion]) -> GroupedTokens | None:
+        names = [completions[row.sequence_id].request.adapter for row in batch.rows]
+        if self._adapters is None or not any(names):
+            return None
+        indices = [self._adapters.index(name) if name else NO_ADAPTER for name in names]
+        return GroupedTokens.of([row.count for row in batch.rows], indices, self._runner.device)
 
     def _draws(self, batch: HostBatch, completions: Mapping[int, Completion]) -> DrawPlan:
         plans: list[SamplingPlan] = []
@@ -223,13 +266,6 @@ def _content(request: GenerationRequest) -> tuple[int, ...]:
             own = span.content[offset] if span.content else offset
             content[position] = -1 - (own & ((1 << _FOLD_BITS) - 1))
     return tuple(content)
-
-
-def _namespace(request: GenerationRequest, first_id: int) -> str:
-    """Where prefixes are shared: within a tenant and an adapter; within the request alone when content has no name."""
-    is_private = any(not span.content for span in request.spans)
-    own = str(first_id) if is_private else ""
-    return "\0".join((request.tenant, request.adapter, own))
 
 
 def _embeddings(batch: HostBatch, completions: Mapping[int, Completion]) -> Iterator[tuple[int, torch.Tensor]]:

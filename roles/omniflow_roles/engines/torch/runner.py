@@ -14,13 +14,19 @@ from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.engines.torch import attention
 from omniflow_roles.engines.torch.attention import NO_MASK, PagedBatch, ShapeProbe
 from omniflow_roles.engines.torch.kv import LayerShape
+from omniflow_roles.engines.torch.lora import LoraContext
+from omniflow_roles.engines.torch.lora_tokens import GroupedTokens
 
 
 class ModelRunner:
     """Forward passes of one model. Not thread-safe: steps run one after another."""
 
-    def __init__(self, model: Any) -> None:
-        """`model` is a causal language model of transformers; its attention is replaced. Raises INVALID_CONFIG."""
+    def __init__(self, model: Any, lora: LoraContext | None = None) -> None:
+        """`model` is a causal language model of transformers; its attention is replaced. Raises INVALID_CONFIG.
+
+        `lora` is what its wrapped linears look at, if it has any.
+        """
+        self.lora = lora or LoraContext()
         attention.register()
         self.model = model.eval()
         try:
@@ -66,11 +72,14 @@ class ModelRunner:
         paged: PagedBatch,
         logit_rows: torch.Tensor | None,
         embeddings: torch.Tensor | None = None,
+        adapters: GroupedTokens | None = None,
     ) -> torch.Tensor:
         """Logits [draws, vocabulary] of the tokens at `logit_rows` [draws], of all when that is None.
 
-        ids and positions are [tokens] int64; `embeddings` [tokens, hidden] take the place of the ids' own.
+        ids and positions are [tokens] int64; `embeddings` [tokens, hidden] take the place of the ids' own; `adapters` says
+        which tokens have one.
         """
+        self.lora.tokens = adapters
         inputs = {"input_ids": ids[None]} if embeddings is None else {"inputs_embeds": embeddings[None]}
         output = self.model(
             **inputs,

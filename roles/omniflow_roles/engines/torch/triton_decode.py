@@ -20,7 +20,7 @@ from omniflow_roles.engines.torch.attention import AttentionOptions
 from omniflow_roles.engines.torch.kv import KvTensors
 
 _BLOCK_TOKENS = 64
-_WARPS = 4
+_WARPS = 2
 _LEAST_GROUP = 16
 """Rows of the smallest matrix product that the tensor cores do."""
 _NO_WINDOW = 1 << 30

@@ -126,6 +126,18 @@ def test_leaves_are_evicted_before_their_parents() -> None:
         pages.check_integrity()
 
 
+def test_leaves_are_evicted_first_whatever_the_order_their_pages_were_taken_in() -> None:
+    pages = LocalPages(4, 1)
+    taken = pages.acquire(1, 4)
+    assert taken is not None
+    pages.seal(1, "", (1, 2, 3, 4), [taken[2], taken[0], taken[3], taken[1]])
+    pages.release(1)
+    for left in (3, 2, 1, 0):
+        assert pages.acquire(2, 1) is not None
+        assert len(pages.match("", (1, 2, 3, 4))) == left
+        pages.check_integrity()
+
+
 def test_least_recently_used_chain_is_evicted_first() -> None:
     pages = LocalPages(4, 1)
     for holder, content in enumerate([(1, 2), (3, 4)]):

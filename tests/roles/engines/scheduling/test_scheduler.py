@@ -523,6 +523,17 @@ def test_page_table_covers_just_the_row_after_wrong_drafts() -> None:
     sim.run(0, most_steps=20)
 
 
+def test_pages_taken_for_drafts_are_used_in_their_order() -> None:
+    sim = decoding(page_size=1)
+    step = sim.round(0, {1: sim.drafts(1, right=0, wrong=6)})
+    assert step is not None
+    table = step.rows[0].pages
+    for wrong in (2, 1, 0, 0):
+        step = sim.round(0, {1: sim.drafts(1, right=0, wrong=wrong)})
+        assert step is not None
+        assert step.rows[0].pages == table[: len(step.rows[0].pages)]
+
+
 def test_drafts_do_not_go_beyond_max_tokens() -> None:
     sim = decoding(max_tokens=4)
     assert shape(sim.round(0, {1: sim.drafts(1, right=9, wrong=0)})) == {1: (4, 3, True)}

@@ -266,3 +266,25 @@ async def all_pieces(engine: Engine, request: GenerationRequest) -> list[Piece]:
 
 def ids_of(pieces: Sequence[Piece]) -> list[int]:
     return [token for piece in pieces for token in piece.ids]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2"])
+async def test_log_probabilities_in_bfloat16_are_those_of_the_model_within_its_precision(kind: str) -> None:
+    model = tiny_model(kind, dtype=torch.bfloat16)
+    plain = tiny_model(kind, dtype=torch.bfloat16)
+    plan = SamplingPlan(max_tokens=16, temperature=0.0, top_logprobs=3)
+    given = prompts(8, seed=21)
+    async with engine_of(model, page_size=4, pool_tokens=2048, max_step_tokens=19) as engine:
+        found = [await all_pieces(engine, GenerationRequest(prompt=prompt, plan=plan)) for prompt in given]
+    for prompt, pieces in zip(given, found, strict=True):
+        drawn = ids_of(pieces)
+        with torch.inference_mode():
+            logits = plain(torch.tensor([[*prompt, *drawn]])).logits[0, len(prompt) - 1 : -1].float()
+        expected = torch.log_softmax(logits, -1)
+        logprobs = [entry for piece in pieces for entry in piece.logprobs]
+        assert [entry.token for entry in logprobs] == drawn
+        for place, entry in enumerate(logprobs):
+            assert entry.logprob == pytest.approx(expected[place, entry.token].item(), abs=0.1)
+            assert [logprob for _, logprob in entry.top] == pytest.approx(
+                expected[place].topk(3).values.tolist(), abs=0.1
+            )

@@ -115,24 +115,17 @@ async def engine_of(model: Any, **settings: Any) -> AsyncIterator[Engine]:
 
 async def settled(engine: Engine) -> None:
     """Waits until nothing runs, and checks that every page has come back."""
-    done = asyncio.get_running_loop().create_future()
+    is_idle = False
 
     def look() -> None:
-        loop = done.get_loop()
-        try:
-            engine._scheduler.check_integrity()
-            pages = engine._scheduler.pages
-            is_idle = not engine._scheduler.has_work and engine._outstanding is None
-            if is_idle:
-                assert pages.available == pages.page_count, "pages leaked"
-            loop.call_soon_threadsafe(done.set_result, is_idle)
-        except BaseException as error:
-            loop.call_soon_threadsafe(done.set_exception, error)
+        nonlocal is_idle
+        engine._scheduler.check_integrity()
+        pages = engine._scheduler.pages
+        is_idle = not engine._scheduler.has_work
+        assert not is_idle or pages.available == pages.page_count, "pages leaked"
 
-    engine.call(look)
-    if not await done:
-        await asyncio.sleep(0.005)
-        await settled(engine)
+    while not is_idle:
+        await engine._between_steps(look)
 
 
 async def answers(engine: Engine, requests: Sequence[GenerationRequest]) -> list[list[int]]:

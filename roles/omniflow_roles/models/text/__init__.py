@@ -1,0 +1,1 @@
+"""A role that serves any supported text model: models are loaded and unloaded while it runs."""
