@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 PYTEST = -m pytest
 NOT_FAST = integration or assistant or slow
 
-.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors bench run clean
+.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors bench bench-engine run clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -47,7 +47,8 @@ test: check go ## everything but the slow rest: real processes, Go, fixtures
 	@base=$(call env,base); $$base $(PYTEST) -m "integration and not assistant and not slow"
 
 test-all: floors ## the slow rest: models, speech, long runs, oldest dependencies
-	@base=$(call env,base); $$base $(PYTEST) -m "slow and not assistant" --timeout 600
+	@base=$(call env,base); $$base $(PYTEST) -m "slow and not assistant" --timeout 600; \
+	  HYPOTHESIS_PROFILE=long $$base $(PYTEST) tests/roles/engines/scheduling/test_scheduler_properties.py --timeout 900
 	@base=$(call env,base); assistant=$(call env,assistant); \
 	  OMNIFLOW_ENVIRONMENTS_ASSISTANT=$$assistant $$base $(PYTEST) -m "assistant" tests/e2e --timeout 600; \
 	  $$assistant $(PYTEST) -m "assistant" tests/roles --timeout 600
@@ -57,6 +58,9 @@ floors:
 
 bench: ## figures side by side in one run; see tests/bench/README.md
 	@base=$(call env,base); OMNIFLOW_ENVIRONMENTS_ASSISTANT=$(call env,assistant) $$base -m tests.bench all
+
+bench-engine: ## the torch engine beside generate(), llama.cpp and the speed of memory; see tests/bench/README.md
+	@assistant=$(call env,assistant); OMP_NUM_THREADS=1 $$assistant -m tests.bench decoding
 
 clean: ## remove what targets have made
 	rm -rf .envs third_party build dist .mypy_cache .ruff_cache .pytest_cache tests/bench/results demo.wav

@@ -27,7 +27,7 @@ from omniflow_roles.engines.torch.linears import quantise_linears
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 INT8 = "int8"
-"""bfloat16 with int8 linears."""
+"""int8 linears in a model of float32 on a CPU, where that is fastest, and of bfloat16 on a GPU."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -133,7 +133,8 @@ class ModelHost:
             await asyncio.to_thread(model.engine.close)
 
     def _make(self, name: str, folder: Path, dtype: str) -> HostedModel:
-        loaded = load_checkpoint(folder, dtype=DTYPES.get(dtype, torch.bfloat16), device=self._device)
+        base = torch.bfloat16 if self._device == "cuda" else torch.float32
+        loaded = load_checkpoint(folder, dtype=DTYPES.get(dtype, base), device=self._device)
         if loaded.tokenizer is None:
             raise OmniFlowError(Reason.INVALID_CONFIG, f"{folder.name} has no tokenizer; put its tokenizer.json there")
         if dtype == INT8:

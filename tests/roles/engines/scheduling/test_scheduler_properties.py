@@ -144,7 +144,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=5_000 if _IS_LONG else 120,
+    max_examples=1_500 if _IS_LONG else 60,
     stateful_step_count=40,
     deadline=None,
     derandomize=not _IS_LONG,

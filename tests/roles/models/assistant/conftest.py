@@ -17,10 +17,13 @@ from omniflow_roles.models.assistant.tts import Tts
 async def llm() -> AsyncIterator[Llm]:
     """The language model, by way of the user's cache: the first run converts the weights, which takes half a minute.
 
-    It is set up and torn down on a loop of its own; each test asks it from another one.
+    It is set up and torn down on a loop of its own; each test asks it from another one. Its weights are float32, so that its
+    greedy answers are those of `generate()`.
     """
     interface = Llm()
-    await interface.setup()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMNIFLOW_ASSISTANT_WEIGHTS", "float32")
+        await interface.setup()
     yield interface
     await interface.teardown()
 
