@@ -37,7 +37,12 @@ def check(
         typer.Argument(metavar="PATH", help="A Hugging Face or LoRA directory, or a GGUF file.", show_default=False),
     ],
     dtype: Annotated[
-        LoadDtype, typer.Option("--dtype", "-d", help="What the weights are to be loaded as.")
+        LoadDtype,
+        typer.Option(
+            "--dtype",
+            "-d",
+            help="What the weights are to be loaded as. int8 leaves bfloat16 what is no linear, int8-cpu float32.",
+        ),
     ] = LoadDtype.BFLOAT16,
     memory: Annotated[
         int | None,
@@ -74,6 +79,7 @@ def _as_json(report: ModelReport, dtype: LoadDtype, memory: int | None) -> dict[
         "is_supported": report.is_supported,
         "parameter_count": report.weights.total if report.weights else None,
         "loaded_as": dtype,
+        "floats_as": dtype.floats,
         "loaded_bytes": need.weight_bytes if need else None,
         "kv_bytes_per_token": need.kv_bytes_per_token if need else None,
     }
@@ -117,7 +123,7 @@ def _rows(report: ModelReport, dtype: LoadDtype, memory: int | None) -> list[tup
         rows += [
             ("parameters", f"{report.weights.total:,}"),
             ("stored", f"{show_size(report.stored_bytes)}, {', '.join(report.dtypes)}, {files}"),
-            ("loaded", f"{show_size(need.weight_bytes)} as {dtype}"),
+            ("loaded", f"{show_size(need.weight_bytes)} as {_held_as(report, dtype)}"),
         ]
     if lora := report.lora:
         rows.append(("LoRA", f"rank {lora.rank}, alpha {lora.alpha:g}, {lora.module_count} linears"))
@@ -125,6 +131,13 @@ def _rows(report: ModelReport, dtype: LoadDtype, memory: int | None) -> list[tup
     if memory is not None and need is not None:
         rows.append((f"in {show_size(memory)}", _fitting(need, memory)))
     return rows
+
+
+def _held_as(report: ModelReport, dtype: LoadDtype) -> str:
+    if not dtype.is_int8 or report.lora is not None:
+        return dtype.floats
+    where = f"a GPU; on a CPU: {LoadDtype.INT8_CPU}" if dtype is LoadDtype.INT8 else "a CPU"
+    return f"int8, the rest {dtype.floats} (on {where})"
 
 
 def _config_rows(report: ModelReport, dtype: LoadDtype) -> list[tuple[str, str]]:

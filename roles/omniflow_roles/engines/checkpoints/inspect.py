@@ -12,12 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_roles.engines.checkpoints import lora_adapter, model_config
+from omniflow_roles.engines.checkpoints import model_config
 from omniflow_roles.engines.checkpoints.findings import FindingCode, Findings
 from omniflow_roles.engines.checkpoints.gguf_file import inspect_gguf
 from omniflow_roles.engines.checkpoints.hugging_face import inspect_directory
+from omniflow_roles.engines.checkpoints.lora_adapter import inspect_adapter
 from omniflow_roles.engines.checkpoints.report import ModelKind, ModelReport
 from omniflow_roles.engines.checkpoints.unused_files import PICKLE_FIX, PICKLE_REASON, is_pickle
+from omniflow_roles.engines.torch.lora_config import CONFIG as ADAPTER_CONFIG
 
 _SUFFIX = ".gguf"
 
@@ -45,8 +47,8 @@ def gguf_of(path: Path) -> Path:
 
 
 def _inspect_directory(folder: Path) -> ModelReport:
-    if (folder / lora_adapter.CONFIG).is_file():
-        return lora_adapter.inspect_adapter(folder)
+    if (folder / ADAPTER_CONFIG).is_file():
+        return inspect_adapter(folder)
     ggufs = _ggufs(folder)
     has_safetensors = any(file.suffix == ".safetensors" for file in folder.iterdir())
     if ggufs and not has_safetensors:
@@ -60,7 +62,7 @@ def _inspect_directory(folder: Path) -> ModelReport:
         folder,
         FindingCode.NOT_A_MODEL,
         folder.name,
-        f"holds no {model_config.FILE}, no {lora_adapter.CONFIG} and no {_SUFFIX} file",
+        f"holds no {model_config.FILE}, no {ADAPTER_CONFIG} and no {_SUFFIX} file",
         "Name the directory that holds the model's files themselves.",
     )
 

@@ -2,59 +2,76 @@
 
     base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight   [rank, inputs]
     base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight   [outputs, rank]
+                     └──────── name in the model ───┘
 
-A linear's output is increased by alpha / rank * B A x, and nothing else: what PEFT can do beyond that is refused.
+The configuration is read as the engine reads it to load the adapter, by `lora_config`. What only the model can tell is left
+to the loading: whether it has these linears, in these sizes, and no other that the configuration targets.
 """
 
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+from omniflow_core.errors import OmniFlowError
 from omniflow_roles.engines.checkpoints.findings import FindingCode, Findings, UnreadableError, and_more
 from omniflow_roles.engines.checkpoints.json_files import read_object
 from omniflow_roles.engines.checkpoints.report import LoraConfig, ModelKind, ModelReport
 from omniflow_roles.engines.checkpoints.tensors import StoredTensor, WeightCount
-from omniflow_roles.engines.checkpoints.weight_files import read_weights
+from omniflow_roles.engines.checkpoints.weight_files import LOADED_DTYPES, read_weights
+from omniflow_roles.engines.torch.lora_config import CONFIG, AdapterConfig, read_adapter_config
 
-CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 INDEX = "adapter_model.safetensors.index.json"
 
-_PART = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+PART = re.compile(r"base_model\.model\.(?P<linear>.+)\.lora_(?P<part>[AB])\.weight")
+"""The name of a tensor."""
+DTYPES = ("F32", "F16", "BF16")
+"""Of the tensors, as safetensors calls them."""
+
 _PLAIN = "Train or export the adapter as plain LoRA of linear layers, without it."
+_SAME = "Use adapter_config.json and weights of the same adapter."
+_RESTORE = "Restore the configuration that the adapter was saved with."
 
-_REFUSED: Mapping[str, str] = {
-    "alpha_pattern": "scales modules differently",
-    "fan_in_fan_out": "stores matrices transposed",
-    "layer_replication": "adds layers to the model",
-    "lora_bias": "adds a bias to the adapter",
-    "modules_to_save": "replaces whole modules of the model",
-    "rank_pattern": "gives modules different ranks",
-    "target_parameters": "changes parameters that are no linear layers",
-    "trainable_token_indices": "replaces embeddings",
-    "use_dora": "is DoRA, which rescales the model's own weights",
+_FOLLOWED = (
+    "alpha_pattern",
+    "exclude_modules",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_alpha",
+    "r",
+    "rank_pattern",
+    "target_modules",
+)
+"""Keys that any plain adapter may set, so that only a value can be wrong with them."""
+
+_FIXES: Mapping[str, str] = {
+    **dict.fromkeys(_FOLLOWED, _RESTORE),
+    "init_lora_weights": "Save it with PEFT's path_initial_model_for_weight_conversion, which makes it fit the unchanged "
+    "model; train it again where PEFT does not convert its kind.",
 }
-"""Keys that, when set, make an adapter something that low-rank products beside the linears do not compute."""
-
-_CHANGES_BASE = ("corda", "olora", "pissa")
-"""Ways of initialising that subtract the adapter from the model's weights, so that it fits no unchanged model."""
 
 
 def inspect_adapter(folder: Path) -> ModelReport:
     """The report of a directory that has an adapter_config.json."""
     findings = Findings()
     weights = read_weights(folder, findings, single=WEIGHTS, index=INDEX)
+    _check_files(folder, weights.tensors, findings)
     lora: LoraConfig | None = None
     try:
-        values = read_object(folder / CONFIG, FindingCode.BAD_CONFIG)
-        modules = _modules(weights.tensors, findings)
-        lora = _read_config(values, len(modules), findings)
-        if lora is not None and weights.are_readable:
-            _check_pairs(modules, lora.rank, findings)
+        base = read_object(folder / CONFIG, FindingCode.BAD_CONFIG).get("base_model_name_or_path")
+        linears = _linears(weights.tensors, findings)
+        config = _read_config(folder, findings)
+        if config is not None:
+            lora = LoraConfig(
+                base_model=base if isinstance(base, str) else "",
+                rank=config.rank,
+                alpha=config.alpha,
+                module_count=len(linears),
+            )
+            if weights.are_readable:
+                _check_pairs(linears, config, findings)
     except UnreadableError as problem:
         findings.unreadable(problem)
     return ModelReport(
@@ -69,60 +86,48 @@ def inspect_adapter(folder: Path) -> ModelReport:
     )
 
 
-def _read_config(values: Mapping[str, Any], module_count: int, findings: Findings) -> LoraConfig | None:
-    if (kind := values.get("peft_type")) != "LORA":
-        findings.error(
-            FindingCode.UNSUPPORTED_ADAPTER,
-            f"{CONFIG}: peft_type",
-            f"is {reprlib.repr(kind)}; only LORA is loaded",
-            _PLAIN,
-        )
-        return None
-    for key, reason in _REFUSED.items():
-        if values.get(key):
-            findings.error(FindingCode.UNSUPPORTED_ADAPTER, f"{CONFIG}: {key}", reason, _PLAIN)
-    if values.get("bias", "none") != "none":
-        findings.error(
-            FindingCode.UNSUPPORTED_ADAPTER, f"{CONFIG}: bias", "changes the biases of the model's own layers", _PLAIN
-        )
-    initialised = values.get("init_lora_weights")
-    if isinstance(initialised, str) and initialised.lower().startswith(_CHANGES_BASE):
-        findings.error(
-            FindingCode.UNSUPPORTED_ADAPTER,
-            f"{CONFIG}: init_lora_weights",
-            f"is {initialised!r}, which changed the model's own weights too",
-            "Save it with PEFT's path_initial_model_for_weight_conversion, which makes it fit the unchanged model.",
-        )
-    return _sizes(values, module_count, findings)
-
-
-def _sizes(values: Mapping[str, Any], module_count: int, findings: Findings) -> LoraConfig | None:
-    rank, alpha, base = values.get("r"), values.get("lora_alpha"), values.get("base_model_name_or_path")
-    for key, is_good in (
-        ("r", type(rank) is int and rank > 0),
-        ("lora_alpha", isinstance(alpha, int | float) and not isinstance(alpha, bool)),
-    ):
-        if not is_good:
+def _read_config(folder: Path, findings: Findings) -> AdapterConfig | None:
+    try:
+        return read_adapter_config(folder)
+    except OmniFlowError as problem:
+        for violation in problem.info.violations:
+            where = violation.field.replace(str(folder / CONFIG), CONFIG, 1)
+            key = where.removeprefix(f"{CONFIG}: ").partition(":")[0]
             findings.error(
-                FindingCode.BAD_CONFIG,
-                f"{CONFIG}: {key}",
-                f"is {reprlib.repr(values.get(key))}, and must be a number above 0",
-                "Restore the configuration that the adapter was saved with.",
+                FindingCode.BAD_CONFIG if key in _FOLLOWED else FindingCode.UNSUPPORTED_ADAPTER,
+                where,
+                violation.description,
+                _FIXES.get(key, _PLAIN),
             )
-            return None
-    assert type(rank) is int and isinstance(alpha, int | float)
-    return LoraConfig(
-        base_model=base if isinstance(base, str) else "", rank=rank, alpha=float(alpha), module_count=module_count
-    )
+        return None
 
 
-def _modules(tensors: Iterable[StoredTensor], findings: Findings) -> dict[str, dict[str, StoredTensor]]:
-    """The parts `A` and `B` by module; other tensors are findings."""
-    modules: dict[str, dict[str, StoredTensor]] = {}
+def _check_files(folder: Path, tensors: Iterable[StoredTensor], findings: Findings) -> None:
+    if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file():
+        findings.error(
+            FindingCode.UNSUPPORTED_ADAPTER,
+            INDEX,
+            "splits the adapter into several files",
+            f"Save it as one {WEIGHTS}, as PEFT does.",
+        )
+    # What no weights at all are stored as has been reported where they were read.
+    wrong = [tensor for tensor in tensors if tensor.dtype in LOADED_DTYPES and tensor.dtype not in DTYPES]
+    if wrong:
+        findings.error(
+            FindingCode.UNSUPPORTED_DTYPE,
+            wrong[0].file,
+            f"stores {wrong[0].name!r} as {wrong[0].dtype}; adapters are {', '.join(DTYPES)}{and_more(wrong)}",
+            "Save the adapter in one of these.",
+        )
+
+
+def _linears(tensors: Iterable[StoredTensor], findings: Findings) -> dict[str, dict[str, StoredTensor]]:
+    """The parts `A` and `B` by the linear's name in the model; other tensors are findings."""
+    linears: dict[str, dict[str, StoredTensor]] = {}
     others = []
     for tensor in tensors:
-        if found := _PART.fullmatch(tensor.name):
-            modules.setdefault(found["module"], {})[found["part"]] = tensor
+        if found := PART.fullmatch(tensor.name):
+            linears.setdefault(found["linear"], {})[found["part"]] = tensor
         else:
             others.append(tensor)
     if others:
@@ -132,27 +137,36 @@ def _modules(tensors: Iterable[StoredTensor], findings: Findings) -> dict[str, d
             f"holds {others[0].name!r}, which is no part A or B of a linear layer{and_more(others)}",
             _PLAIN,
         )
-    return modules
+    return linears
 
 
-def _check_pairs(modules: Mapping[str, Mapping[str, StoredTensor]], rank: int, findings: Findings) -> None:
-    if not modules:
+def _check_pairs(linears: Mapping[str, Mapping[str, StoredTensor]], config: AdapterConfig, findings: Findings) -> None:
+    if not linears:
         findings.error(FindingCode.MISSING_TENSOR, WEIGHTS, "holds no part A or B of a linear layer", _PLAIN)
-    for module, parts in modules.items():
+    targeted = set(config.targeted(linears))
+    if others := [linear for linear in linears if linear not in targeted]:
+        findings.error(
+            FindingCode.UNUSED_TENSOR,
+            WEIGHTS,
+            f"holds {others[0]!r}, which is none of the target_modules of {CONFIG}{and_more(others)}",
+            _SAME,
+        )
+    for linear, parts in linears.items():
         if absent := sorted({"A", "B"} - set(parts)):
             findings.error(
                 FindingCode.MISSING_TENSOR,
                 WEIGHTS,
-                f"does not hold part {absent[0]} of {module!r}",
+                f"does not hold part {absent[0]} of {linear!r}",
                 "Copy or download the adapter again.",
             )
             continue
         a, b = parts["A"], parts["B"]
+        rank = config.rank_of(linear)
         if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != rank or b.shape[1] != rank:
             findings.error(
                 FindingCode.MISMATCHED_SHAPE,
                 a.file,
-                f"has the shapes {list(a.shape)} and {list(b.shape)} for {module!r}, which are not of rank {rank}",
-                "Use adapter_config.json and weights of the same adapter.",
+                f"has the shapes {list(a.shape)} and {list(b.shape)} for {linear!r}, which are not of rank {rank}",
+                _SAME,
             )
-            return  # all modules are alike
+            return  # the others are likely to be as wrong

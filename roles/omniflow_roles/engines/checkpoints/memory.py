@@ -16,17 +16,31 @@ class LoadDtype(enum.StrEnum):
     FLOAT16 = "float16"
     FLOAT32 = "float32"
     INT8 = "int8"
-    """The matrices of the layers' linears in int8 with a float32 scale for each output channel; the rest in bfloat16."""
+    """On a GPU: the matrices of the linears, the head's too, in int8 with a float32 scale for each output channel; the rest
+    in bfloat16."""
+    INT8_CPU = "int8-cpu"
+    """On a CPU: the same, with the rest in float32."""
+
+    @property
+    def is_int8(self) -> bool:
+        return self in (LoadDtype.INT8, LoadDtype.INT8_CPU)
+
+    @property
+    def floats(self) -> LoadDtype:
+        """What is held as floats is held as: embeddings, norms, biases, experts, and keys and values."""
+        if self.is_int8:
+            return LoadDtype.BFLOAT16 if self is LoadDtype.INT8 else LoadDtype.FLOAT32
+        return self
 
     @property
     def float_bytes(self) -> int:
-        """Bytes of an element of the floats, which keys and values are too."""
-        return 4 if self is LoadDtype.FLOAT32 else 2
+        """Bytes of an element of the floats."""
+        return 4 if self.floats is LoadDtype.FLOAT32 else 2
 
     def bytes_of(self, weights: WeightCount) -> int:
         """Bytes of the weights as loaded."""
-        if self is LoadDtype.INT8:
-            return weights.linear + 4 * weights.linear_rows + self.float_bytes * (weights.total - weights.linear)
+        if self.is_int8:
+            return weights.linear + 4 * weights.linear_rows + self.float_bytes * weights.others
         return self.float_bytes * weights.total
 
 

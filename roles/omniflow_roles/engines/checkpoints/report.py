@@ -49,6 +49,7 @@ class LoraConfig:
     """What it was trained on, as its author wrote it: a name or a path."""
     rank: int
     alpha: float
+    """As `rank`, of the linears for which no pattern says another."""
     module_count: int
     """Linears that it changes."""
 

@@ -23,9 +23,10 @@ from typing import Any, NoReturn, TypeVar
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_roles.engines.checkpoints.findings import FindingCode, UnreadableError
 from omniflow_roles.engines.checkpoints.json_files import read_object
-from omniflow_roles.engines.checkpoints.lora_adapter import CONFIG
 
 Value = TypeVar("Value")
+
+CONFIG = "adapter_config.json"
 
 ALL_LINEAR = "all-linear"
 """The value of target_modules that stands for every linear but the output layer."""

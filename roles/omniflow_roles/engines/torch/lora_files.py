@@ -9,7 +9,6 @@ Only safetensors: a pickle runs code.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,12 @@ import torch
 from safetensors.torch import load_file
 
 from omniflow_roles.engines.checkpoints.findings import UnreadableError
-from omniflow_roles.engines.checkpoints.lora_adapter import WEIGHTS
+from omniflow_roles.engines.checkpoints.lora_adapter import DTYPES, PART, WEIGHTS
 from omniflow_roles.engines.checkpoints.safetensors_header import read_header
 from omniflow_roles.engines.checkpoints.tensors import StoredTensor
 from omniflow_roles.engines.torch.lora_config import AdapterConfig, read_adapter_config, refuse
 
-_TENSOR = re.compile(r"base_model\.model\.(?P<linear>.+)\.lora_(?P<part>[AB])\.weight")
 _PICKLE = "adapter_model.bin"
-_DTYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +77,11 @@ def _tensors(file: Path) -> dict[tuple[str, str], StoredTensor]:
         refuse(file, "", problem.message)
     tensors = {}
     for tensor in stored:
-        parts = _TENSOR.fullmatch(tensor.name)
+        parts = PART.fullmatch(tensor.name)
         if parts is None:
             refuse(file, tensor.name, "is no part A or B of a linear's adapter")
-        if tensor.dtype not in _DTYPES:
-            refuse(file, tensor.name, f"is stored as {tensor.dtype}; adapters are {', '.join(_DTYPES)}")
+        if tensor.dtype not in DTYPES:
+            refuse(file, tensor.name, f"is stored as {tensor.dtype}; adapters are {', '.join(DTYPES)}")
         tensors[parts["linear"], parts["part"]] = tensor
     return tensors
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,21 +16,53 @@ def tensor(name: str, *shape: int) -> StoredTensor:
     return StoredTensor(name=name, dtype="BF16", shape=shape, size_bytes=0, file="model.safetensors")
 
 
-def test_int8_holds_only_the_linears_of_the_layers_in_a_byte() -> None:
-    weights = WeightCount.of(
-        [
-            tensor("model.embed_tokens.weight", 100, 10),
-            tensor("lm_head.weight", 100, 10),
-            tensor("model.layers.0.input_layernorm.weight", 10),
-            tensor("model.layers.0.self_attn.q_proj.weight", 20, 10),
-            tensor("model.layers.0.mlp.experts.3.up_proj.weight", 5, 10),
-            tensor("blk.0.ffn_up.weight", 30, 10),
-        ]
-    )
-    assert weights == WeightCount(total=2560, linear=500, linear_rows=50)
-    assert LoadDtype.INT8.bytes_of(weights) == 500 + 4 * 50 + 2 * (2560 - 500)
-    assert LoadDtype.FLOAT32.bytes_of(weights) == 4 * 2560
-    assert LoadDtype.BFLOAT16.bytes_of(weights) == LoadDtype.FLOAT16.bytes_of(weights) == 2 * 2560
+NAMES = {
+    "safetensors": ("model.embed_tokens.weight", "lm_head.weight", "model.layers.0.self_attn.q_proj.weight"),
+    "GGUF": ("token_embd.weight", "output.weight", "blk.0.attn_output.weight"),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_int8_holds_linears_and_the_head_in_a_byte(kind: str) -> None:
+    embeddings, head, linear = NAMES[kind]
+    weights = WeightCount.of([tensor(embeddings, 100, 10), tensor(head, 100, 10), tensor(linear, 20, 10)])
+    assert weights == WeightCount(total=2200, linear=1200, linear_rows=120, others=1000)
+    assert LoadDtype.INT8.bytes_of(weights) == 1200 + 4 * 120 + 2 * 1000
+    assert LoadDtype.INT8_CPU.bytes_of(weights) == 1200 + 4 * 120 + 4 * 1000
+    assert LoadDtype.FLOAT32.bytes_of(weights) == 4 * 2200
+    assert LoadDtype.BFLOAT16.bytes_of(weights) == LoadDtype.FLOAT16.bytes_of(weights) == 2 * 2200
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_int8_gives_a_tied_head_a_copy_of_its_own_beside_the_embeddings(kind: str) -> None:
+    embeddings, _, linear = NAMES[kind]
+    weights = WeightCount.of([tensor(embeddings, 100, 10), tensor(linear, 20, 10)])
+    assert weights == WeightCount(total=1200, linear=1200, linear_rows=120, others=1000)
+    assert LoadDtype.INT8.bytes_of(weights) == 1200 + 4 * 120 + 2 * 1000
+    assert LoadDtype.BFLOAT16.bytes_of(weights) == 2 * 1200
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "is_linear"),
+    [
+        ("model.layers.0.mlp.up_proj.weight", (5, 10), True),
+        ("model.layers.0.mlp.shared_experts.up_proj.weight", (5, 10), True),
+        ("model.layers.0.mlp.shared_expert_gate.weight", (1, 10), True),
+        ("blk.0.ffn_up_shexp.weight", (5, 10), True),
+        ("model.layers.0.mlp.experts.3.up_proj.weight", (5, 10), False),
+        ("model.layers.0.mlp.gate.weight", (4, 10), False),
+        ("blk.0.ffn_gate_inp.weight", (4, 10), False),
+        ("blk.0.ffn_up_exps.weight", (4, 5, 10), False),
+        ("model.layers.0.input_layernorm.weight", (10,), False),
+        ("model.layers.0.self_attn.q_proj.bias", (10,), False),
+    ],
+)
+def test_int8_leaves_experts_and_their_router_and_vectors_floats(
+    name: str, shape: tuple[int, ...], is_linear: bool
+) -> None:
+    count = math.prod(shape)
+    weights = WeightCount.of([tensor(name, *shape)])
+    assert (weights.total, weights.linear, weights.others) == ((count, count, 0) if is_linear else (count, 0, count))
 
 
 @given(weights=st.integers(0, 1 << 40), token=st.integers(1, 1 << 20), budget=st.integers(0, 1 << 41))

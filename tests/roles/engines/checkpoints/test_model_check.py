@@ -8,12 +8,15 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from omniflow_core.errors import OmniFlowError
 from omniflow_roles.engines.checkpoints.findings import FindingCode
+from omniflow_roles.engines.torch.lora_config import read_adapter_config
 from tests.roles.engines.checkpoints import building as make
 from tests.server.cli.command import CommandLine
 
@@ -203,8 +206,64 @@ def empty(folder: Path) -> None:
     folder.mkdir()
 
 
-def adapter_dora(folder: Path) -> None:
-    make.write_adapter(folder, {**make.ADAPTER, "use_dora": True})
+def adapter_with_patterns(folder: Path) -> None:
+    config = {
+        **make.ADAPTER,
+        "r": 16,
+        "rank_pattern": {r"layers\.0\..*q_proj": 2, "q_proj": 4},
+        "alpha_pattern": {r"1\.self_attn\.q_proj": 4},
+        "fan_in_fan_out": True,
+        "use_rslora": True,
+    }
+    start = "base_model.model.model.layers"
+    tensors = {}
+    for layer, rank in ((0, 2), (1, 4)):
+        tensors[f"{start}.{layer}.self_attn.q_proj.lora_A.weight"] = ("F16", [rank, 32])
+        tensors[f"{start}.{layer}.self_attn.q_proj.lora_B.weight"] = ("F16", [32, rank])
+    make.write_adapter(folder, config, tensors)
+
+
+def adapter_that_only_says_how_it_was_trained(folder: Path) -> None:
+    trained = {"lora_dropout": 0.5, "init_lora_weights": "gaussian", "modules_to_save": [], "use_dora": False}
+    make.write_adapter(folder, {**make.ADAPTER, **trained})
+
+
+def adapter_of_other_pattern(folder: Path) -> None:
+    make.write_adapter(folder, {**make.ADAPTER, "rank_pattern": {r"1\.self_attn\.q_proj": 8}})
+
+
+def adapter_of_other_targets(folder: Path) -> None:
+    make.write_adapter(folder, {**make.ADAPTER, "target_modules": ["v_proj"]})
+
+
+def adapter_of_other_layers(folder: Path) -> None:
+    make.write_adapter(folder, {**make.ADAPTER, "layers_to_transform": [1]})
+
+
+def adapter_in_float64(folder: Path) -> None:
+    start = "base_model.model.model.layers.0.self_attn.q_proj"
+    parts = {f"{start}.lora_A.weight": ("F64", [4, 32]), f"{start}.lora_B.weight": ("F64", [32, 4])}
+    make.write_adapter(folder, tensors=parts)
+
+
+def adapter_in_shards(folder: Path) -> None:
+    file = make.write_adapter(folder) / "adapter_model.safetensors"
+    start = "base_model.model.model.layers"
+    names = [f"{start}.{layer}.self_attn.q_proj.lora_{part}.weight" for layer in range(2) for part in "AB"]
+    file.rename(folder / "adapter_model-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(names, "adapter_model-00001-of-00001.safetensors")}
+    make.write_json(folder / "adapter_model.safetensors.index.json", index)
+
+
+def adapter_of_a_bare_model(folder: Path) -> None:
+    parts = {"layers.0.q_proj.lora_A.weight": ("F32", [4, 32]), "layers.0.q_proj.lora_B.weight": ("F32", [32, 4])}
+    start = "base_model.model.layers.0.q_proj"
+    good = {f"{start}.lora_A.weight": ("F32", [4, 32]), f"{start}.lora_B.weight": ("F32", [32, 4])}
+    make.write_adapter(folder, tensors={**parts, **good})
+
+
+def adapter_broken_config(folder: Path) -> None:
+    (make.write_adapter(folder) / "adapter_config.json").write_text('{"peft_type": "LORA",')
 
 
 def adapter_without_its_half(folder: Path) -> None:
@@ -221,10 +280,6 @@ def adapter_as_pickle(folder: Path) -> None:
     write_pickle(folder / "adapter_model.bin")
 
 
-def adapter_of_another_kind(folder: Path) -> None:
-    make.write_adapter(folder, {"peft_type": "PREFIX_TUNING"})
-
-
 def adapter_with_embeddings(folder: Path) -> None:
     start = "base_model.model.model"
     tensors = {
@@ -233,6 +288,37 @@ def adapter_with_embeddings(folder: Path) -> None:
         f"{start}.layers.0.self_attn.q_proj.lora_B.weight": ("F32", [32, 4]),
     }
     make.write_adapter(folder, tensors=tensors)
+
+
+UNSUPPORTED: Mapping[str, Any] = {
+    "alora_invocation_tokens": [1, 2],
+    "bias": "lora_only",
+    "init_lora_weights": "loftq",
+    "layer_replication": [[0, 2]],
+    "lora_bias": True,
+    "modules_to_save": ["lm_head"],
+    "peft_type": "PREFIX_TUNING",
+    "target_parameters": ["experts.gate_up_proj"],
+    "trainable_token_indices": [5],
+    "use_dora": True,
+    "use_qalora": True,
+}
+"""By key, what an adapter may not ask for."""
+MISTAKEN: Mapping[str, Any] = {
+    "alpha_pattern": {"q_proj": None},
+    "exclude_modules": "*",
+    "layers_pattern": 3,
+    "layers_to_transform": ["1"],
+    "lora_alpha": "8",
+    "r": 0,
+    "rank_pattern": {"q_proj": 0},
+    "target_modules": None,
+}
+"""By key, what no adapter can mean."""
+
+
+def write_adapter_with(folder: Path, *, key: str, value: object) -> None:
+    make.write_adapter(folder, {**make.ADAPTER, key: value})
 
 
 def gguf(folder: Path, written: make.GgufBytes | None = None) -> None:
@@ -256,6 +342,8 @@ GOOD: Mapping[str, Callable[[Path], object]] = {
     "sharded": make.write_sharded,
     "qwen3 moe": lambda folder: make.write_model(folder, make.QWEN3_MOE),
     "adapter": make.write_adapter,
+    "adapter with patterns": adapter_with_patterns,
+    "adapter that only says how it was trained": adapter_that_only_says_how_it_was_trained,
     "gguf": gguf,
 }
 WARNED: Mapping[str, tuple[Callable[[Path], object], Code]] = {
@@ -294,14 +382,30 @@ BAD: Mapping[str, tuple[Callable[[Path], object], Code]] = {
     "oddly named weights": (oddly_named_weights, Code.NO_WEIGHTS),
     "no weights": (no_weights, Code.NO_WEIGHTS),
     "empty": (empty, Code.NOT_A_MODEL),
-    "DoRA": (adapter_dora, Code.UNSUPPORTED_ADAPTER),
     "adapter without its other half": (adapter_without_its_half, Code.MISSING_TENSOR),
     "adapter of another rank": (adapter_of_other_rank, Code.MISMATCHED_SHAPE),
     "adapter as a pickle": (adapter_as_pickle, Code.PICKLE_WEIGHTS),
-    "adapter of another kind": (adapter_of_another_kind, Code.UNSUPPORTED_ADAPTER),
+    "adapter of another rank in a pattern": (adapter_of_other_pattern, Code.MISMATCHED_SHAPE),
+    "adapter of other targets": (adapter_of_other_targets, Code.UNUSED_TENSOR),
+    "adapter of other layers": (adapter_of_other_layers, Code.UNUSED_TENSOR),
+    "adapter in float64": (adapter_in_float64, Code.UNSUPPORTED_DTYPE),
+    "adapter in shards": (adapter_in_shards, Code.UNSUPPORTED_ADAPTER),
+    "adapter of a bare model": (adapter_of_a_bare_model, Code.UNSUPPORTED_ADAPTER),
+    "adapter with a broken config": (adapter_broken_config, Code.BAD_CONFIG),
     "adapter with embeddings": (adapter_with_embeddings, Code.UNSUPPORTED_ADAPTER),
     "truncated GGUF": (gguf_truncated, Code.TRUNCATED),
     "two GGUFs": (gguf_twice, Code.AMBIGUOUS),
+    **{
+        f"adapter with {key} {value!r}": (
+            partial(write_adapter_with, key=key, value=value),
+            Code.UNSUPPORTED_ADAPTER,
+        )
+        for key, value in UNSUPPORTED.items()
+    },
+    **{
+        f"adapter with {key} {value!r}": (partial(write_adapter_with, key=key, value=value), Code.BAD_CONFIG)
+        for key, value in MISTAKEN.items()
+    },
 }
 
 
@@ -337,6 +441,20 @@ def test_check_refuses_bad_models_with_the_reason_and_a_way_out(case: str, omnif
     assert errors[0]["code"] == code, errors
     assert len(errors) == 1, errors
     assert all(errors[0][part] for part in ("where", "message", "fix"))
+
+
+@pytest.mark.parametrize(("key", "value"), [*UNSUPPORTED.items(), *MISTAKEN.items()])
+def test_check_refuses_an_adapter_by_the_key_and_in_the_words_of_the_loading(
+    key: str, value: object, omniflow: CommandLine
+) -> None:
+    write_adapter_with(omniflow.folder / "model", key=key, value=value)
+    [finding] = verdict(omniflow)[1]["findings"]
+    with pytest.raises(OmniFlowError) as caught:
+        read_adapter_config(omniflow.folder / "model")
+    [violation] = caught.value.info.violations
+    assert violation.field == f"{omniflow.folder / 'model'}/{finding['where']}"
+    assert finding["where"].startswith(f"adapter_config.json: {key}")
+    assert finding["message"] == violation.description
 
 
 @pytest.mark.parametrize("case", [*GOOD, *WARNED, *BAD])
@@ -385,6 +503,23 @@ def test_check_of_a_model_that_does_not_fit_ends_with_status_1(omniflow: Command
     assert "the weights do not fit: 1 B too much" in omniflow("model", "check", "model", "--memory", "39231").out
 
 
+@pytest.mark.parametrize(
+    ("dtype", "floats", "shown"),
+    [
+        ("int8", "bfloat16", "as int8, the rest bfloat16 (on a GPU; on a CPU: int8-cpu)"),
+        ("int8-cpu", "float32", "as int8, the rest float32 (on a CPU)"),
+    ],
+)
+def test_check_of_int8_says_what_the_rest_is_held_as(
+    dtype: str, floats: str, shown: str, omniflow: CommandLine
+) -> None:
+    make.write_model(omniflow.folder / "model")
+    _, report = verdict(omniflow, "--dtype", dtype)
+    assert (report["loaded_as"], report["floats_as"]) == (dtype, floats)
+    assert report["kv_bytes_per_token"] == {"bfloat16": 2, "float32": 4}[floats] * 64
+    assert shown in omniflow("model", "check", "model", "--dtype", dtype).out
+
+
 @pytest.mark.parametrize("build", [truncated, missing_shard, gguf_truncated, no_weights])
 def test_check_counts_no_part_of_a_model_that_cannot_be_read_whole(
     build: Callable[[Path], object], omniflow: CommandLine
@@ -414,8 +549,9 @@ def test_check_reads_a_gguf_file_by_its_own_name(omniflow: CommandLine) -> None:
 
 def test_check_says_what_an_adapter_is_for(omniflow: CommandLine) -> None:
     make.write_adapter(omniflow.folder / "model")
-    outcome = omniflow("model", "check", "model")
+    outcome = omniflow("model", "check", "model", "--dtype", "int8")
     assert "LoRA adapter for org/llama" in outcome.out
+    assert "1.0 KiB as bfloat16" in outcome.out
     assert "rank 4, alpha 8, 2 linears" in outcome.out
 
 

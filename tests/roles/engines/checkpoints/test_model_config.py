@@ -66,6 +66,7 @@ def test_kv_bytes_per_token_count_all_layers() -> None:
     shape = KvShape(layer_count=30, head_count=3, key_size=192, value_size=128)
     assert shape.bytes_per_token(LoadDtype.BFLOAT16) == 30 * 3 * (192 + 128) * 2
     assert shape.bytes_per_token(LoadDtype.INT8) == shape.bytes_per_token(LoadDtype.BFLOAT16)
+    assert shape.bytes_per_token(LoadDtype.INT8_CPU) == shape.bytes_per_token(LoadDtype.FLOAT32)
     assert shape.bytes_per_token(LoadDtype.FLOAT32) == 2 * shape.bytes_per_token(LoadDtype.BFLOAT16)
 
 
