@@ -5,24 +5,43 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import uvloop
 
 from tests.bench.harness.options import Options
 from tests.bench.harness.report import Report
 
-BENCHES = ("events", "hops", "engine", "memory")
+BENCHES = ("events", "hops", "engine", "memory", "decoding")
+NEEDS: Mapping[str, str] = {"decoding": "torch"}
+"""By bench: a package that is not in every environment."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status is 1 when a promised figure misses its bound and `--strict` was asked for."""
-    options = _parser().parse_args(arguments)
-    names = BENCHES if "all" in options.names else tuple(options.names)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    missing = missing_packages()
+    for name in missing.keys() & set(options.names):
+        parser.error(f"{name} needs {missing[name]}, which is not installed here; see tests/bench/README.md")
+    names = names_of_all(missing) if "all" in options.names else options.names
     chosen = Options(rounds=options.rounds, patience_s=options.patience, is_quick=options.quick)
     reports = [uvloop.run(_run(name, chosen)) for name in names]
     return int(options.strict and any(check.is_broken for report in reports for check in report.checks))
+
+
+def missing_packages() -> Mapping[str, str]:
+    """By bench: what it needs and this environment does not have."""
+    return {name: package for name, package in NEEDS.items() if importlib.util.find_spec(package) is None}
+
+
+def names_of_all(missing: Mapping[str, str]) -> Sequence[str]:
+    """The benches that can run here; says which cannot."""
+    for name, package in missing.items():
+        print(f"{name}: left out, it needs {package}, which is not installed here; see tests/bench/README.md\n")
+    return [name for name in BENCHES if name not in missing]
 
 
 async def _run(name: str, options: Options) -> Report:

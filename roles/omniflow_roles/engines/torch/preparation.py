@@ -58,19 +58,22 @@ class Preparation:
 
     def check(self, request: GenerationRequest) -> None:
         """Raises INVALID_FIELD for ids and embeddings that the model has no use for."""
-        vocabulary_size = self._runner.vocabulary_size
         covered = [position for span in request.spans for position in _positions(span)]
-        outside = set(request.prompt) - set(range(vocabulary_size)) if request.prompt else set()
-        if outside and any(
-            token in outside and position not in set(covered) for position, token in enumerate(request.prompt)
-        ):
-            raise invalid_field("prompt", f"token {min(outside)} is not one of the model's {vocabulary_size}")
+        self._check_ids(request.prompt, frozenset(covered))
         if len(covered) != len(set(covered)):
             raise invalid_field("spans", "two spans of embeddings cover the same position")
         if request.adapter:
             self._adapter_index(request.adapter)
         for index, span in enumerate(request.spans):
             self._check_span(span, f"spans[{index}]", len(request.prompt))
+
+    def _check_ids(self, prompt: tuple[int, ...], covered: frozenset[int]) -> None:
+        size = self._runner.vocabulary_size
+        if min(prompt) >= 0 and max(prompt) < size:
+            return
+        for position, token in enumerate(prompt):
+            if not 0 <= token < size and position not in covered:
+                raise invalid_field("prompt", f"token {token} at {position} is not one of the model's {size}")
 
     def _check_span(self, span: EmbeddedSpan, path: str, prompt_size: int) -> None:
         shape = tuple(span.embeddings.shape)

@@ -260,6 +260,38 @@ async def test_fault_of_the_engine_itself_ends_every_request_and_takes_no_more(
     assert "a secret" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        ({"prompt": ()}, "prompt"),
+        ({"prompt": (1, tiny.VOCABULARY)}, "prompt"),
+        ({"prompt": (1, -1)}, "prompt"),
+        ({"prompt": (1,) * 510}, "call.sampling.max_tokens"),
+        ({"prompt": (1, 2), "spans": [(1, (2, 64), 0)]}, "spans[0].start"),
+        ({"prompt": (1, 2), "spans": [(0, (2, 8), 0)]}, "spans[0].embeddings"),
+        ({"prompt": (1, 2), "spans": [(0, (2, 64), 3)]}, "spans[0].content"),
+        ({"prompt": (1, 2), "spans": [(0, (2, 64), 0), (1, (1, 64), 0)]}, "spans"),
+    ],
+)
+async def test_requests_that_can_never_run_are_refused_with_their_field(request_: dict[str, Any], field: str) -> None:
+    spans = tuple(
+        EmbeddedSpan(start=start, embeddings=torch.zeros(shape), content=tuple(range(named)))
+        for start, shape, named in request_.pop("spans", ())
+    )
+    async with engine_of(tiny_model("llama"), page_size=4, pool_tokens=4096) as engine:
+        with pytest.raises(OmniFlowError) as caught:
+            await collect(engine, greedy(max_tokens=8, spans=spans, **request_))
+        assert caught.value.reason is Reason.INVALID_FIELD
+        assert caught.value.violations[0].field == field
+        assert engine.load().steps == 0, "nothing was computed for it"
+
+
+async def test_ids_within_embedded_spans_are_not_looked_at() -> None:
+    spans = (EmbeddedSpan(start=1, embeddings=torch.zeros(2, 64)),)
+    async with engine_of(tiny_model("llama"), page_size=4, pool_tokens=4096) as engine:
+        assert await collect(engine, greedy((1, 9, 9, 2), 2, spans=spans))
+
+
 async def all_pieces(engine: Engine, request: GenerationRequest) -> list[Piece]:
     return [piece async for piece in engine.generate(request)]
 
