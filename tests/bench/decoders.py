@@ -102,7 +102,7 @@ class EngineDecoder:
             gate.wait()
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._engine._between_steps(hold))
+            tasks.create_task(self._engine.between_steps(hold))
             reads = [tasks.create_task(self._read(prompt, tokens)) for prompt in prompts]
             try:
                 await asyncio.sleep(0)  # each has sent its request, and waits

@@ -210,31 +210,60 @@ class GatheredDecode:
         return mask
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanDecode:
+    """One row whose pages follow one another, as they mostly do: read where they are, without a copy or a mask."""
+
+    begin: int
+    """Slot of its first token."""
+    length: int
+    """Tokens, its newest included."""
+
+    @property
+    def row_count(self) -> int:
+        return 1
+
+    def attend(self, kv: KvTensors, layer: int, query: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
+        _, heads, size = query.shape
+        first = self.begin + max(0, self.length - (options.window or self.length))
+        end = self.begin + self.length
+        keys = kv.keys[layer][first:end].transpose(0, 1).unsqueeze(0)
+        values = kv.values[layer][first:end].transpose(0, 1).unsqueeze(0)
+        groups = keys.shape[1]
+        q = query.view(1, groups, heads // groups, size)
+        out = attend(q, keys, values, mask=None, is_causal=False, scale=options.scale, softcap=options.softcap)
+        return out.reshape(1, heads, -1)
+
+
 def attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     *,
     mask: torch.Tensor | None,
+    is_causal: bool = True,
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    """Query [batch, heads, queries, size] over [batch, kv heads, keys, size]; without a mask causal, for as many keys.
+    """Query [batch, heads, queries, size] over [batch, kv heads, keys, size].
+
+    Without a mask a query sees the keys before it, of which there are as many as queries, or (not causal) all of them.
 
     SDPA has no parameter for `softcap`, so it is written out.
     """
     if softcap is None:
         is_grouped = query.shape[1] != key.shape[1]
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=is_grouped
+            query, key, value, attn_mask=mask, is_causal=is_causal and mask is None, scale=scale, enable_gqa=is_grouped
         )
     if query.shape[1] != key.shape[1]:
         repeats = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     scores = torch.tanh((query @ key.transpose(-1, -2)) * (scale / softcap)) * softcap
-    if mask is None:
+    if mask is None and is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    scores = scores.masked_fill(~mask, float("-inf"))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype) @ value
 
 

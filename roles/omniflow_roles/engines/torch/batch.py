@@ -20,7 +20,14 @@ import numpy.typing as npt
 import torch
 
 from omniflow_roles.engines.scheduling.step import Row, Step
-from omniflow_roles.engines.torch.attention import GatheredDecode, GatheredPrefill, PagedBatch, Segment
+from omniflow_roles.engines.torch.attention import (
+    DecodePlan,
+    GatheredDecode,
+    GatheredPrefill,
+    PagedBatch,
+    Segment,
+    SpanDecode,
+)
 from omniflow_roles.engines.torch.kv import KvTensors
 
 Ints = npt.NDArray[np.int64]
@@ -154,23 +161,26 @@ class BatchBuilder:
 
     def on_cpu(self, batch: HostBatch, kv: KvTensors) -> PagedBatch:
         """The attention plan for a CPU, which gathers pages."""
-        decode = None
-        if batch.decode_count:
-            rows = batch.rows[: batch.decode_count]
-            lengths = np.array([row.start + 1 for row in rows], np.int64)
-            width = -(-int(lengths.max()) // self._page_size)
-            tables = self.page_tables(rows, width=width, padding=kv.padding_page)
-            spread = tables[:, :, None] * self._page_size + np.arange(self._page_size)
-            decode = GatheredDecode(
-                row_count=len(rows),
-                slots=torch.from_numpy(spread.reshape(len(rows), -1)),
-                lengths=torch.from_numpy(lengths),
-            )
+        decode = self._decode_on_cpu(batch.rows[: batch.decode_count], kv) if batch.decode_count else None
         return PagedBatch(
             kv=kv,
             write_slots=torch.from_numpy(batch.write_slots),
             decode=decode,
             prefill=GatheredPrefill(segments=self._segments(batch)) if batch.decode_count < len(batch.rows) else None,
+        )
+
+    def _decode_on_cpu(self, rows: Sequence[Row], kv: KvTensors) -> DecodePlan:
+        size = self._page_size
+        if len(rows) == 1 and _is_span(table := self.table(rows[0])):
+            return SpanDecode(begin=int(table[0]) * size, length=rows[0].start + 1)
+        lengths = np.array([row.start + 1 for row in rows], np.int64)
+        width = -(-int(lengths.max()) // size)
+        tables = self.page_tables(rows, width=width, padding=kv.padding_page)
+        spread = tables[:, :, None] * size + np.arange(size)
+        return GatheredDecode(
+            row_count=len(rows),
+            slots=torch.from_numpy(spread.reshape(len(rows), -1)),
+            lengths=torch.from_numpy(lengths),
         )
 
     def _segments(self, batch: HostBatch) -> tuple[Segment, ...]:
@@ -182,3 +192,8 @@ class BatchBuilder:
             found.append(Segment(begin=begin, end=begin + row.count, prefix=row.start, slots=slots))
             begin += row.count
         return tuple(found)
+
+
+def _is_span(table: Ints) -> bool:
+    """Each page is followed by the next one of the pool."""
+    return bool(table[-1] - table[0] == len(table) - 1 and (np.diff(table) == 1).all())

@@ -173,13 +173,13 @@ class Engine:
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """Loads a LoRA adapter between two steps; from then on requests may name it. Raises as `LoraAdapters.load`."""
-        await self._between_steps(lambda: self._preparation.load_adapter(name, folder))
+        await self.between_steps(lambda: self._preparation.load_adapter(name, folder))
 
     async def unload_adapter(self, name: str) -> None:
         """Frees an adapter's place. Raises UNKNOWN_RESOURCE, and CONFLICT while a request uses it."""
-        await self._between_steps(lambda: self._unload_adapter(name))
+        await self.between_steps(lambda: self._unload_adapter(name))
 
-    async def _between_steps(self, work: Callable[[], None]) -> None:
+    async def between_steps(self, work: Callable[[], None]) -> None:
         """Runs something in the engine's thread while no step is under way, and raises what it raises."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()

@@ -19,10 +19,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from omniflow.interface import Context, Field, Inputs, Interface, Outputs, groups
-from omniflow.values import Tokens, Value, ValueType
+from omniflow.values import Value, ValueType
 from omniflow_core.errors import invalid_field
 from omniflow_roles.engines.requests import GenerationRequest, Piece
 from omniflow_roles.engines.sampling.plan import SamplingPlan, plan_sampling
+from omniflow_roles.engines.tokens import tokens_of
 from omniflow_roles.models.assistant.parser import AUDIO_PATH, TEXT_PATH
 from omniflow_roles.models.assistant.prompts import SYSTEM
 from omniflow_roles.models.assistant.sentences import PassageBuffer
@@ -129,13 +130,7 @@ def _outputs(piece: Piece, passages: PassageBuffer) -> Outputs:
     """What there is of a yield; a declared output that is left out is skipped."""
     outputs: dict[str, Value] = {}
     if piece.ids or piece.text:
-        outputs["tokens"] = Tokens(
-            ids=piece.ids,
-            text=piece.text,
-            logprobs=tuple(entry.logprob for entry in piece.logprobs),
-            completion=piece.completion,
-            alternatives=tuple(entry.top for entry in piece.logprobs) if any(e.top for e in piece.logprobs) else (),
-        )
+        outputs["tokens"] = tokens_of(piece)
     if piece.completion == 0:
         passage = passages.push(piece.text)
         if piece.finish_reason:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omniflow.interface import Context, Field, Inputs, Interface, Outputs, groups
-from omniflow.values import Json, Tokens, ValueType
+from omniflow.values import Json, ValueType
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
-from omniflow_roles.engines.requests import GenerationRequest, Piece
+from omniflow_roles.engines.requests import GenerationRequest
 from omniflow_roles.engines.sampling.plan import SamplingPlan, plan_sampling
+from omniflow_roles.engines.tokens import tokens_of
 
 if TYPE_CHECKING:
     from omniflow_roles.models.text.model_host import HostedModel, ModelHost
@@ -140,17 +141,6 @@ class Models(Interface):
         elif "unload_adapter" in asked:
             await self._host.unload_adapter(_text(request, "model"), _text(request, "unload_adapter"))
         return {"answer": Json({"models": [model.summary() for model in self._host.models]})}
-
-
-def tokens_of(piece: Piece) -> Tokens:
-    """A piece of a completion as the contract's tokens."""
-    return Tokens(
-        ids=piece.ids,
-        text=piece.text,
-        logprobs=tuple(entry.logprob for entry in piece.logprobs),
-        completion=piece.completion,
-        alternatives=tuple(e.top for e in piece.logprobs) if any(e.top for e in piece.logprobs) else (),
-    )
 
 
 def _object(inputs: Inputs) -> Mapping[str, Any]:

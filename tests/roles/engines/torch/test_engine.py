@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import os
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,6 +207,38 @@ async def test_cancelled_requests_leak_nothing_and_leave_others_alone() -> None:
     checked = [index for index in expected if index not in left_after]
     assert len(checked) > 10
     assert {index: found[index] for index in checked} == {index: expected[index] for index in checked}
+
+
+async def test_cancels_cost_the_others_no_step_and_no_memory() -> None:
+    """The same requests with and without others that are left early; then again and again, and memory stays where it was."""
+    given = prompts(200, longest=40, seed=22)
+
+    async def steps_of(engine: Engine, *, leaves_early: bool) -> int:
+        before = engine.load().steps
+
+        async def one(index: int) -> None:
+            async with aclosing(engine.generate(greedy(given[index], 16, tenant=str(before)))) as pieces:  # type: ignore[type-var]
+                async for _ in pieces:
+                    if leaves_early and index % 3 == 0:
+                        break
+
+        await asyncio.gather(*(one(index) for index in range(200)))
+        await tiny.settled(engine)
+        return engine.load().steps - before
+
+    async with engine_of(tiny_model("llama"), page_size=8, pool_tokens=2400, max_rows=16, is_overlapped=True) as engine:
+        undisturbed = await steps_of(engine, leaves_early=False)
+        assert await steps_of(engine, leaves_early=True) <= undisturbed
+        resident = resident_bytes()
+        for _ in range(3):
+            await steps_of(engine, leaves_early=True)
+        assert resident_bytes() - resident < 8 * 2**20
+
+
+def resident_bytes() -> int:
+    """Of this process, after what nobody refers to has been collected."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_failing_step_fails_its_requests_alone() -> None:

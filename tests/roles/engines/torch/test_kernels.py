@@ -13,6 +13,7 @@ from omniflow_roles.engines.torch.attention import (  # noqa: E402
     GatheredDecode,
     GatheredPrefill,
     Segment,
+    SpanDecode,
 )
 from omniflow_roles.engines.torch.kv import KvTensors, LayerShape  # noqa: E402
 from omniflow_roles.engines.torch.triton_decode import TritonDecode  # noqa: E402
@@ -59,6 +60,21 @@ def test_decode_kernel_attends_as_the_gathered_one(shape: str, option: str) -> N
     expected = GatheredDecode(row_count=4, slots=slots, lengths=lengths).attend(kv, 0, query, options)
     found = TritonDecode(row_count=4, tables=pages, lengths=lengths, splits=6).attend(kv, 0, query, options)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_row_in_pages_that_follow_one_another_attends_as_the_gathered_one(shape: str, option: str) -> None:
+    heads, kv_heads, key_size, value_size = SHAPES[shape]
+    kv = pool(kv_heads, key_size, value_size)
+    query = torch.randn(1, heads, key_size, device=DEVICE)
+    options = AttentionOptions(scale=key_size**-0.5, window=OPTIONS[option][0], softcap=OPTIONS[option][1])
+    slots = torch.arange(5 * PAGE, 9 * PAGE, device=DEVICE)[None]
+    for length in (1, 6, 7, 50):
+        lengths = torch.tensor([length], device=DEVICE)
+        expected = GatheredDecode(row_count=1, slots=slots, lengths=lengths).attend(kv, 0, query, options)
+        found = SpanDecode(begin=5 * PAGE, length=length).attend(kv, 0, query, options)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -125,7 +125,7 @@ async def settled(engine: Engine) -> None:
         assert not is_idle or pages.available == pages.page_count, "pages leaked"
 
     while not is_idle:
-        await engine._between_steps(look)
+        await engine.between_steps(look)
 
 
 async def answers(engine: Engine, requests: Sequence[GenerationRequest]) -> list[list[int]]:

@@ -88,14 +88,9 @@ def running(llm: Llm) -> Any:
 
 async def load_between_steps(llm: Llm) -> EngineLoad:
     """What the engine has to do, as its thread sees it when everything that was sent to it has been taken in."""
-    engine, loop = llm._model.engine, asyncio.get_running_loop()
-    found: asyncio.Future[EngineLoad] = loop.create_future()
-
-    def look() -> None:
-        loop.call_soon_threadsafe(found.set_result, engine.load())
-
-    engine.call(look)
-    return await found
+    engine, found = llm._model.engine, []
+    await engine.between_steps(lambda: found.append(engine.load()))
+    return found[0]
 
 
 async def test_llm_greedy_tokens_are_those_of_a_plain_generate(llm: Llm, plain: PlainModel) -> None:
