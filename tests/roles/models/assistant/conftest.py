@@ -17,13 +17,10 @@ from omniflow_roles.models.assistant.tts import Tts
 async def llm() -> AsyncIterator[Llm]:
     """The language model, by way of the user's cache: the first run converts the weights, which takes half a minute.
 
-    It is set up and torn down on a loop of its own; each test asks it from another one. Its weights are float32, so that its
-    greedy answers are those of `generate()`.
+    It is set up and torn down on a loop of its own; each test asks it from another one.
     """
     interface = Llm()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMNIFLOW_ASSISTANT_WEIGHTS", "float32")
-        await interface.setup()
+    await interface.setup()
     yield interface
     await interface.teardown()
 
