@@ -122,8 +122,6 @@ class Scheduler:
         self._shares.leave(sequence.spec.share)
         self._has_changed = True
 
-    cancel = finish
-
     def plan(self, drafts: Mapping[int, Sequence[int]] = _NO_DRAFTS) -> Step | None:
         """The next step; None when no sequence can have a row before a commit, or there is none.
 

@@ -185,8 +185,9 @@ class Engine:
         done: asyncio.Future[None] = loop.create_future()
 
         def run() -> None:
-            self._land_outstanding()
             try:
+                self._check_running()
+                self._land_outstanding()
                 work()
             except Exception as error:
                 loop.call_soon_threadsafe(done.set_exception, error)
@@ -198,10 +199,14 @@ class Engine:
 
     def _send(self, command: Callable[[], None]) -> None:
         with self._changed:
-            if self._end is not None:
-                raise self._end
+            self._check_running()
             self._commands.append(command)
             self._changed.notify()
+
+    def _check_running(self) -> None:
+        """Raises why it takes no more requests; a new error each time, for each has a traceback of its own."""
+        if self._end is not None:
+            raise OmniFlowError.of(self._end.info)
 
     # --- the engine's thread from here on --------------------------------------------------------------------------------
 
@@ -215,6 +220,7 @@ class Engine:
             logger.exception("the engine has failed, and takes no more requests")
             self._stop(OmniFlowError(Reason.INTERNAL, "the engine has failed; the log of its role has the details"))
         assert self._end is not None
+        self._run_commands()  # what was sent before the end became known has somebody who waits for it
         self._fail_all(self._end)
         self._outbox.flush()
 
@@ -228,10 +234,14 @@ class Engine:
         with self._changed:
             while not (self._commands or self._end or self._outstanding or self._scheduler.has_work):
                 self._changed.wait()
+        self._run_commands()
+        return self._end is None
+
+    def _run_commands(self) -> None:
+        with self._changed:
             commands, self._commands = self._commands, deque()
         for command in commands:
             command()
-        return self._end is None
 
     def _advance(self) -> None:
         """One step begun, one step ended."""
@@ -313,7 +323,7 @@ class Engine:
 
     def _fail(self, sequence_ids: Sequence[int], error: OmniFlowError) -> None:
         for under_way in {self._requests[s] for s in sequence_ids if s in self._requests}:
-            self._outbox.add(under_way.stream, error)
+            self._outbox.add(under_way.stream, OmniFlowError.of(error.info))
             self._cancel(under_way)
 
     # steps

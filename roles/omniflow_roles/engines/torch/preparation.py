@@ -182,8 +182,10 @@ class Preparation:
         )
 
     def _adapter_tokens(self, batch: HostBatch, completions: Mapping[int, Completion]) -> GroupedTokens | None:
+        if self._adapters is None:
+            return None
         names = [completions[row.sequence_id].request.adapter for row in batch.rows]
-        if self._adapters is None or not any(names):
+        if not any(names):
             return None
         indices = [self._adapters.index(name) if name else NO_ADAPTER for name in names]
         return GroupedTokens.of([row.count for row in batch.rows], indices, self._runner.device)

@@ -247,7 +247,7 @@ def test_finish_is_idempotent_and_knows_no_strangers() -> None:
     sim.round(0)
     for sequence_id in (1, 1, 77):
         sim.finish(sequence_id)
-    sim.scheduler.cancel(1)
+    sim.scheduler.finish(1)
     sim.check_integrity()
     assert sim.pages.available == 64
     assert sim.scheduler.is_done_drawing(1)

@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import random
+import threading
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -281,7 +282,10 @@ async def test_fault_of_the_engine_itself_ends_every_request_and_takes_no_more(
 ) -> None:
     engine = make_engine(tiny_model("llama"), tiny.tiny_tokenizer(), EngineSettings(page_size=4, pool_tokens=512))
 
+    sent_late = threading.Event()
+
     def fail(*_: Any) -> None:
+        engine._send(sent_late.set)  # as another thread may, when the end is not known yet
         raise RuntimeError("a secret")
 
     monkeypatch.setattr(engine._builder, "build", fail)
@@ -291,7 +295,10 @@ async def test_fault_of_the_engine_itself_ends_every_request_and_takes_no_more(
             await collect(engine, greedy((1,), 1))
         assert caught.value.reason is Reason.INTERNAL
         assert "secret" not in caught.value.message
+    with pytest.raises(OmniFlowError):
+        await engine.between_steps(lambda: None)
     engine.close()
+    assert sent_late.is_set(), "whoever sent it would wait for ever"
     assert "a secret" in caplog.text
 
 
