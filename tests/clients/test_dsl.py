@@ -51,6 +51,7 @@ def test_name_that_the_contract_does_not_allow_is_refused(name: str) -> None:
         ({"inputs": [Field(TEXT)]}, "the inputs of Wrong are a list"),
         ({"outputs": Field(TEXT)}, "the outputs of Wrong are a Field"),
         ({"name": ""}, "the name of Wrong is ''; write name = "),
+        ({"name": "te st"}, "the name of Wrong is 'te st'; a name is a letter, then letters, digits, _, - and dots"),
         ({"outputs": {"te-xt": Field(TEXT)}}, "field 'te-xt': a name is a letter"),
     ],
 )

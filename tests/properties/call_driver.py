@@ -239,10 +239,8 @@ class CallDriver:
         assert self.scheduler.phase is CallPhase.ENDED
         assert self.scheduler.active_count == 0
         assert self.scheduler.open_inputs == frozenset()
-        if isinstance(self.terminal, FinishCall):
-            for tree in self.scheduler._trees:
-                assert tree.held_bytes == 0
-                assert not tree.root.slots
+        assert self.scheduler.lease_count == self.scheduler.open_buckets == self.scheduler.held_count == 0
+        assert self.scheduler.inspect().stored_bytes == 0
 
 
 def source_key(ordinal: int) -> Key:

@@ -22,8 +22,9 @@ from tests.roles.running import eventually
 class Recorder:
     """A sink that keeps what it is told."""
 
-    def __init__(self, size_bytes: int = 10) -> None:
+    def __init__(self, size_bytes: int = 10, *, first_ordinal: int = 0) -> None:
         self.size_bytes = size_bytes
+        self.first_ordinal = first_ordinal
         self.yields: list[Outputs] = []
         self.reports: list[tuple[int, int, str]] = []
         self.ends: list[tuple[str, Any]] = []
@@ -32,7 +33,7 @@ class Recorder:
 
     def yielded(self, ordinal: int, outputs: Outputs) -> int:
         assert not self.ends, "nothing follows the end"
-        assert ordinal == len(self.yields)
+        assert ordinal == self.first_ordinal + len(self.yields)
         self.yields.append(outputs)
         self.on_yield()
         return self.size_bytes
@@ -143,6 +144,28 @@ async def test_generator_with_a_full_window_ends_without_an_ack(kind: type[Async
     sink = Recorder()
     await activation(kind(), sink, yield_window=3).run()
     assert sink.ends == [("completed", 3)]
+
+
+@pytest.mark.parametrize("kind", [AsyncGenerator, Generator])
+async def test_attempt_that_goes_on_begins_at_its_ordinal_with_an_open_window(
+    kind: type[AsyncGenerator | Generator],
+) -> None:
+    sink = Recorder(first_ordinal=5)
+    running = activation(kind(), sink, yield_window=2, first_ordinal=5)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running.run())
+        await eventually(lambda: len(sink.yields) == 2)
+        running.ack(6)
+    assert sink.texts == ["0", "1", "2"]
+    assert sink.ends == [("completed", 8)]
+
+
+@pytest.mark.parametrize("one", [Coroutine(), Function()])
+async def test_interface_of_one_output_is_not_run_again_after_it(one: Interface) -> None:
+    sink = Recorder(first_ordinal=1)
+    await activation(one, sink, first_ordinal=1).run()
+    assert sink.yields == []
+    assert sink.ends == [("completed", 1)]
 
 
 async def test_blocking_generator_is_at_most_one_step_ahead_of_the_window() -> None:

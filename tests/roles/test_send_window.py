@@ -57,3 +57,16 @@ def test_resize_corrects_an_estimate() -> None:
     window.ack(1)
     window.resize(0, 5)  # delivered already
     assert window.undelivered_bytes == 200
+
+
+def test_yields_before_the_first_ordinal_count_as_delivered() -> None:
+    window = SendWindow(2, 100, first_ordinal=7)
+    assert (window.is_open, window.next_ordinal, window.undelivered_bytes) == (True, 7, 0)
+    window.sent(10)
+    window.sent(10)
+    window.resize(7, 20)
+    window.ack(7)  # of an earlier attempt
+    assert not window.is_open
+    window.ack(8)
+    assert window.is_open
+    assert window.undelivered_bytes == 10

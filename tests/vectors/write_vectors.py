@@ -12,6 +12,7 @@ Any.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from google.protobuf import duration_pb2, json_format, timestamp_pb2
 from google.protobuf.message import Message
@@ -32,6 +33,7 @@ from omniflow.session.v1 import session_pb2
 from omniflow.workflow.v1 import graph_spec_pb2
 
 DATA = Path(__file__).parent / "data"
+GUIDE = Path(__file__).parents[2] / "docs" / "graphs.md"
 INDEX = DATA / "index.json"
 
 # Above 2^53, where a reader that takes JSON numbers for floats goes wrong; JSON carries such numbers as strings.
@@ -257,6 +259,17 @@ def graph_spec() -> Message:
         placeholders=[spec.Placeholder(field=a_text, is_streaming=True)],
         outputs=[spec.Output(field=audio, is_unordered=True)],
     )
+
+
+@vector
+def graph_spec_figure4() -> Message:
+    """What the DSL makes of figure 4 in the guide to graphs. Clients of other languages build the same message by hand."""
+    blocks = GUIDE.read_text(encoding="utf-8").split("```python\n")
+    code = next(block for block in blocks if block.startswith("# figure4.py")).partition("```")[0]
+    scope: dict[str, Any] = {"__name__": "figure4"}
+    exec(code, scope)
+    made: Message = scope["graph"].spec()
+    return made
 
 
 @vector

@@ -13,7 +13,7 @@ Building: `Graph`, `Interface` and the values that travel between them. `omniflo
 from omniflow.calls import Checkpoint, EventStream
 from omniflow.client import Client, Diagnostic, Health, connect
 from omniflow.conversation import Conversation, ConversationCall
-from omniflow.dsl import Graph, GraphError
+from omniflow.dsl import GlobalParameter, Graph, GraphError, Node, Port
 from omniflow.events import (
     Accepted,
     CallState,
@@ -69,6 +69,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Flow",
+    "GlobalParameter",
     "Graph",
     "GraphError",
     "Health",
@@ -77,10 +78,12 @@ __all__ = [
     "Inputs",
     "Interface",
     "Json",
+    "Node",
     "OmniFlowError",
     "Output",
     "OutputPiece",
     "Outputs",
+    "Port",
     "Progress",
     "Reason",
     "RolePlan",

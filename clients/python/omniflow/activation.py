@@ -4,6 +4,9 @@ inline nodes give it a `Sink` each.
     run() ──▶ yielded(0) yielded(1) …   each as soon as the send window is open
           ──▶ completed | failed        exactly one of them, last; after that nothing more is reported
 
+An activation that goes on where another attempt was lost begins with the ordinal after those in `context.delivered`.
+An interface that gives one output only has nothing left to give then, and is not run.
+
 The four forms of `Interface.run` (see omniflow.interface): coroutines and async generators run in the caller's task, plain
 functions and generators in one thread, whose yields come over in batches. The generator is one step ahead of the window, so
 an interface that has nothing more to give ends without waiting for an acknowledgement.
@@ -52,7 +55,8 @@ class Sink(Protocol):
         """How far a long activation is; only the newest report of a loop tick is given."""
 
     def completed(self, yield_count: int, context: Context) -> None:
-        """Last result on success; `context` has usage and finish reason."""
+        """Last result on success. `yield_count` has the yields of earlier attempts in it, `context` usage and finish
+        reason."""
 
     def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
         """Last result on failure or when stopped."""
@@ -104,16 +108,17 @@ class Activation:
         yield_window: int,
         byte_credit: int,
         threads: Executor | None,
+        first_ordinal: int = 0,
         abandon_after_s: float = ABANDON_AFTER_S,
     ) -> None:
         self._interface = interface
         self._inputs = inputs
         self._context = context
         self._sink = sink
-        self._window = SendWindow(yield_window, byte_credit)
+        self._next_ordinal = first_ordinal
+        self._window = SendWindow(yield_window, byte_credit, first_ordinal=first_ordinal)
         self._threads = threads
         self._abandon_after_s = abandon_after_s
-        self._next_ordinal = 0
         self._has_ended = False
         self._task: asyncio.Task[Any] | None = None
         self._is_task_cancelled = False
@@ -183,6 +188,8 @@ class Activation:
 
     async def _perform(self) -> None:
         form = _form_of(type(self._interface))
+        if self._next_ordinal and form in (_Form.COROUTINE, _Form.FUNCTION):
+            return
         if form is _Form.COROUTINE:
             self._emit(await self._interface.run(self._inputs, self._context))
         elif form is _Form.ASYNC_GENERATOR:

@@ -1,178 +1,96 @@
-"""The graph DSL: nodes from interfaces, edges with `>>`, and a `GraphSpec` at the end.
+"""The graph DSL: nodes from interfaces, edges with `>>`, and a `GraphSpec` at the end. Guide: docs/graphs.md.
 
     graph = Graph("shout")
     text = graph.input("text", ValueType.TEXT)
     upper = graph.node("upper", Upper, inline=True)
-    text >> upper.inputs.text
+    text >> upper.text
     upper.text >> graph.output("text", ValueType.TEXT)
     spec = graph.spec()
 
 The DSL checks what it can see at the line where it is written (unknown fields, types that differ) and leaves the rest to
-the planner, which sees every graph, also those that other languages build.
+the planner, which sees every graph, also those that other languages build. `Graph.location_of` leads from what the planner
+finds back to the user's line.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from omniflow.interface import Field, Interface
+from omniflow.dsl_draft import Draft, check_name, fields_message
+from omniflow.dsl_nodes import InputPort, Node, NodeInputs
+from omniflow.dsl_options import (
+    Balance,
+    OnFailure,
+    OnImpossible,
+    Replay,
+    set_count_join,
+    set_global_parameters,
+    set_limits,
+    set_words,
+)
+from omniflow.dsl_ports import Drain, Port
+from omniflow.graph_errors import GraphError, Location
+from omniflow.interface import Interface
 from omniflow.interface_checks import problem_of
 from omniflow.values import ValueType
 from omniflow.workflow.v1 import graph_spec_pb2
 
-
-class GraphError(ValueError):
-    """A mistake in a graph definition, raised at the line that makes it."""
-
-
-_GRAPH_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
-_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
-"""As in proto/omniflow/workflow/v1/graph_spec.proto."""
-
-
-def _check_identifier(kind: str, name: str) -> None:
-    if not _IDENTIFIER.fullmatch(name):
-        raise GraphError(f"{kind} {name!r}: a name is a letter, then letters, digits and _")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(names) or 'none'}"
+__all__ = [
+    "Balance",
+    "Drain",
+    "GlobalParameter",
+    "Graph",
+    "GraphError",
+    "InputPort",
+    "Location",
+    "Node",
+    "NodeInputs",
+    "OnFailure",
+    "OnImpossible",
+    "Port",
+    "Replay",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Something an edge can end at: a field of an input group, or a graph output."""
+class GlobalParameter:
+    """A tensor family that nodes share through the data plane. Made by `Graph.global_parameter`."""
 
-    graph: Graph
-    node: str
-    group: str
-    field: str
-    type: ValueType
-
-    def __str__(self) -> str:
-        return f"{self.node}.inputs.{self.group}.{self.field}" if self.node else f"output {self.field}"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Something an edge can start at: an output field of a node, or a graph input."""
-
-    graph: Graph
-    node: str
-    field: str
-    type: ValueType
-
-    def __rshift__(self, target: Target) -> Target:
-        """Adds the edge; returns its target."""
-        if target.graph is not self.graph:
-            raise GraphError(f"{self} and {target} belong to different graphs")
-        if target.type is not self.type:
-            raise GraphError(f"{self} is {self.type.name}, but {target} takes {target.type.name}")
-        self.graph._add_edge(self, target)
-        return target
-
-    def __str__(self) -> str:
-        return f"{self.node}.{self.field}" if self.node else f"input {self.field}"
-
-
-class _GroupFields:
-    """Fields of one input group, by attribute."""
-
-    def __init__(self, node: Node, group: str, fields: Mapping[str, Field]) -> None:
-        self._node, self._group, self._fields = node, group, fields
-
-    def __getattr__(self, name: str) -> Target:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name not in self._fields:
-            raise GraphError(
-                f"group {self._group!r} of {self._node.name!r} has no field {name!r}{_nearest(name, self._fields)}"
-            )
-        return Target(self._node.graph, self._node.name, self._group, name, self._fields[name].type)
-
-    def __getitem__(self, name: str) -> Target:
-        return self.__getattr__(name)
-
-
-class _NodeInputs:
-    """Input groups of a node, by attribute; fields of the only group that has them directly."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def group(self, name: str) -> _GroupFields:
-        """An input group by name, also where a field has the same name."""
-        known = self._node.interface.inputs
-        if name not in known:
-            raise GraphError(f"{self._node.name!r} has no input group {name!r}{_nearest(name, known)}")
-        return _GroupFields(self._node, name, known[name])
-
-    def field(self, name: str) -> Target:
-        """A field that exactly one group has."""
-        known = self._node.interface.inputs
-        having = [group for group, fields in known.items() if name in fields]
-        if len(having) != 1:
-            every = {field for fields in known.values() for field in fields}
-            hint = f" in several groups ({', '.join(having)}): name the group" if having else _nearest(name, every)
-            raise GraphError(f"{self._node.name!r} has {'the field' if having else 'no input field'} {name!r}{hint}")
-        return getattr(self.group(having[0]), name)  # type: ignore[no-any-return]
-
-    def __getattr__(self, name: str) -> _GroupFields | Target:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.group(name) if name in self._node.interface.inputs else self.field(name)
-
-
-class Node:
-    """A node of a graph: its outputs are attributes, its inputs hang under `inputs`."""
-
-    def __init__(self, graph: Graph, name: str, interface: type[Interface]) -> None:
-        self.graph, self.name, self.interface = graph, name, interface
-        self.inputs = _NodeInputs(self)
-
-    def output(self, name: str) -> Source:
-        """An output field by name."""
-        outputs = self.interface.outputs
-        if name not in outputs:
-            raise GraphError(f"{self.name!r} has no output {name!r}{_nearest(name, outputs)}")
-        return Source(self.graph, self.name, name, outputs[name].type)
-
-    def __getattr__(self, name: str) -> Source:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.output(name)
+    name: str
 
 
 class Graph:
     """A graph under construction."""
 
     def __init__(self, name: str, *, description: str = "") -> None:
-        if not _GRAPH_NAME.fullmatch(name):
-            raise GraphError(f"graph {name!r}: a name is a letter, then letters, digits, _ and -")
-        self.name = name
-        self._spec = graph_spec_pb2.GraphSpec(name=f"graphs/{name}", description=description)
+        self._draft = Draft(name, description)
         self._nodes: dict[str, Node] = {}
+        self.name = name
 
-    def input(self, name: str, type: ValueType, *, optional: bool = False, streaming: bool = False) -> Source:
+    def input(self, name: str, type: ValueType, *, optional: bool = False, streaming: bool = False) -> Port:
         """A graph-call input. `streaming` inputs take any number of values while the call runs."""
-        _check_identifier("input", name)
-        if any(p.field.name == name for p in self._spec.placeholders):
-            raise GraphError(f"graph {self.name!r} has an input {name!r} already")
-        self._spec.placeholders.add(field=_field(name, Field(type, is_optional=optional)), is_streaming=streaming)
-        return Source(self, "", name, type)
+        end = self._draft.add_input(name, type, is_optional=optional, is_streaming=streaming)
+        called = f"input {name}"
+        return Port(
+            self._draft, called, source=end, target=f"{called} belongs to the graph: it gives values, and takes none"
+        )
 
-    def output(self, name: str, type: ValueType, *, unordered: bool = False) -> Target:
+    def output(self, name: str, type: ValueType, *, unordered: bool = False) -> Port:
         """A graph output. Ordered outputs keep the order of the call's tree; unordered ones only that of one activation."""
-        _check_identifier("output", name)
-        if any(o.field.name == name for o in self._spec.outputs):
-            raise GraphError(f"graph {self.name!r} has an output {name!r} already")
-        self._spec.outputs.add(field=_field(name, Field(type)), is_unordered=unordered)
-        return Target(self, "", "", name, type)
+        end = self._draft.add_output(name, type, is_unordered=unordered)
+        called = f"output {name}"
+        return Port(
+            self._draft, called, source=f"{called} belongs to the graph: it takes values, and gives none", target=end
+        )
+
+    def global_parameter(self, name: str, *, layout: str = "", history_field: str = "") -> GlobalParameter:
+        """A paged tensor family of the session, such as a KV cache.
+
+        layout: a registered layout, or the hash of one. history_field: the field whose history it materialises.
+        """
+        self._draft.add_global_parameter(name, layout=layout, history_field=history_field)
+        return GlobalParameter(name)
 
     def node(
         self,
@@ -181,40 +99,53 @@ class Graph:
         *,
         role: str = "",
         inline: bool = False,
+        activate_by_count: Mapping[str, str | int] | None = None,
         session_ordered: bool = False,
+        loop_bound: int = 0,
+        on_impossible: OnImpossible = "fail",
+        on_failure: OnFailure = "fail_call",
+        replay: Replay = "none",
         deterministic: bool = False,
         spread: bool = False,
+        balance: Balance = "least_loaded",
+        global_parameters: Sequence[GlobalParameter | str] = (),
         yield_window: int = 0,
-        loop_bound: int = 0,
         timeout_s: float | None = None,
     ) -> Node:
-        """A node: `role` names who serves it, or `inline=True` runs it in the control plane."""
+        """A node: `role` names who serves it, or `inline=True` runs it in the control plane.
+
+        activate_by_count: makes it a count join, which runs once per call when each of these fields has so many values;
+            a text names the JSON field that gives the number.
+        session_ordered: activations of a session run one at a time, in the order of what caused them.
+        loop_bound: most activations in a call, for a node that a cycle returns to.
+        on_impossible: "skip" runs nothing when a join lacks a required field, instead of failing the call.
+        on_failure: "skip" keeps what a failed activation gave and goes on without the rest.
+        replay: what becomes of an activation whose replica is lost; "continue" hands `Context.delivered` to a new one.
+        deterministic: the yields depend on the inputs alone, so that "restart" may run again after the first yield.
+        spread: choose a replica for each activation instead of once for a call; `balance` says how it is chosen.
+        yield_window: yields that may be undelivered; 0 is the server's default. timeout_s: longest time to run.
+
+        Raises GraphError for what cannot be.
+        """
         if name in self._nodes:
             raise GraphError(f"graph {self.name!r} has a node {name!r} already")
         if inline == bool(role):
             raise GraphError(f"node {name!r} needs either role=... or inline=True")
-        _check_identifier("node", name)
+        check_name("node", name)
         if problem := problem_of(interface):
             raise GraphError(f"node {name!r}: {problem}")
-        message = self._spec.nodes.add(
-            name=name,
-            interface=interface.name,
-            role=role,
-            is_streaming=interface.is_streaming(),
-            is_inline=inline,
-            is_session_ordered=session_ordered,
-            is_deterministic=deterministic,
-            is_spread=spread,
-            yield_window=yield_window,
-            loop_bound=loop_bound,
-        )
-        for group, fields in interface.inputs.items():
-            _check_identifier("input group", group)
-            message.input_groups.add(name=group, fields=[_field(n, f) for n, f in fields.items()])
-        message.outputs.extend(_field(n, f) for n, f in interface.outputs.items())
-        if timeout_s is not None:
-            message.timeout.FromMicroseconds(round(timeout_s * 1e6))
-        self._nodes[name] = Node(self, name, interface)
+        message = _node_message(name, interface)
+        message.role = role
+        message.is_inline = inline
+        message.is_session_ordered = session_ordered
+        message.is_deterministic = deterministic
+        message.is_spread = spread
+        set_words(message, balance=balance, on_impossible=on_impossible, on_failure=on_failure, replay=replay)
+        set_limits(message, yield_window=yield_window, loop_bound=loop_bound, timeout_s=timeout_s)
+        set_count_join(message, interface, activate_by_count or {})
+        set_global_parameters(message, _names(global_parameters), self._draft.global_parameters)
+        self._draft.add_node(message)
+        self._nodes[name] = Node(self._draft, name, interface)
         return self._nodes[name]
 
     @property
@@ -225,19 +156,27 @@ class Graph:
     def spec(self) -> graph_spec_pb2.GraphSpec:
         """The definition as a message; a copy."""
         copy = graph_spec_pb2.GraphSpec()
-        copy.CopyFrom(self._spec)
+        copy.CopyFrom(self._draft.message)
         return copy
 
-    def _add_edge(self, source: Source, target: Target) -> None:
-        self._spec.edges.add(
-            source_node=source.node,
-            source_field=source.field,
-            target_node=target.node,
-            target_group=target.group,
-            target_field=target.field,
-        )
+    def location_of(self, field_path: str) -> Location | None:
+        """The line that wrote the part of the definition that a path such as `edges[3].target_field` lies in.
+
+        A node's name stands for the line of its node. None for paths of no part.
+        """
+        return self._draft.location_of(field_path)
 
 
-def _field(name: str, field: Field) -> graph_spec_pb2.Field:
-    _check_identifier("field", name)
-    return graph_spec_pb2.Field(name=name, type=field.type.value, is_optional=field.is_optional)  # type: ignore[arg-type]
+def _node_message(name: str, interface: type[Interface]) -> graph_spec_pb2.Node:
+    message = graph_spec_pb2.Node(name=name, interface=interface.name, is_streaming=interface.is_streaming())
+    for group, fields in interface.inputs.items():
+        check_name("input group", group)
+        message.input_groups.add(name=group, fields=fields_message(fields))
+    message.outputs.extend(fields_message(interface.outputs))
+    return message
+
+
+def _names(parameters: Sequence[GlobalParameter | str]) -> Sequence[str]:
+    if isinstance(parameters, str):
+        return parameters
+    return [parameter.name if isinstance(parameter, GlobalParameter) else parameter for parameter in parameters]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from omniflow.dsl import Graph
+from omniflow.dsl import Graph, GraphError
 from omniflow.flow import ENTRY_POINT_GROUP, Flow
 from omniflow_core.errors import OmniFlowError, Reason
 
@@ -106,6 +106,9 @@ def _run_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
+    except GraphError as problem:
+        del sys.modules[name]
+        raise _refused(str(problem)) from problem  # it names its line itself
     except Exception as problem:
         del sys.modules[name]
         raise _refused(f"{path}{_line_in(path, problem)}: {_cause(problem)}") from problem

@@ -10,8 +10,9 @@
 
 `run` may be a coroutine function, a plain function, an async generator function or a generator function; a generator
 makes the interface streaming, one yield per output. Plain functions and generators run in a thread, so they may block
-or compute: heartbeats and other activations go on. A declared output that a yield leaves out is *skipped*. A buffer that
-was yielded must not change afterwards: large ones are kept as they are for whoever fetches them.
+or compute: heartbeats and other activations go on. Every output is conditional: one that a yield leaves out is *skipped*,
+which whoever waits for it is told. A buffer that was yielded must not change afterwards: large ones are kept as they are for
+whoever fetches them.
 
 An instance lives as long as its process and serves many activations; `setup` is the place to load a model.
 Interfaces are found by entry points of the group `omniflow.interfaces`; graphs name them, never code paths.
@@ -42,6 +43,7 @@ class Field:
 
     type: ValueType
     is_optional: bool = False
+    """An input group can run without it. Of an output it changes nothing and tells readers: a yield may leave it out."""
 
 
 InputGroups = Mapping[str, Mapping[str, Field]]
@@ -54,6 +56,12 @@ def groups(*alternatives: tuple[str, Mapping[str, Field]], **fields: Field) -> I
     """
     if alternatives and fields:
         raise TypeError("give either named groups or the fields of one group, not both")
+    wrong = next((item for item in alternatives if not (isinstance(item, tuple) and len(item) == 2)), None)
+    if wrong is not None:
+        raise TypeError(f'{wrong!r} is no named group; write groups(("typed", {{"text": Field(ValueType.TEXT)}}), ...)')
+    names = [name for name, _ in alternatives]
+    if len({*names}) < len(names):
+        raise TypeError(f"two groups have one name: {', '.join(names)}")
     return dict(alternatives) if alternatives else {"main": fields}
 
 
@@ -92,13 +100,35 @@ class Inputs(Mapping[str, Value]):
     """Inputs of one activation: `inputs["text"]` is the field's value, `inputs.all("text")` the list of contributions.
 
     `inputs.group` names the input group that was completed. Absent optional fields are not in the mapping.
+
+    A count join may complete several input groups at once. Then `inputs.facets` are the inputs of each, and what is asked
+    of the whole is answered over all of them, in their order.
     """
 
-    __slots__ = ("_fields", "group")
+    __slots__ = ("_context", "_facets", "_fields", "group")
 
-    def __init__(self, group: str, fields: Mapping[str, tuple[Value, ...]]) -> None:
-        self.group = group
-        self._fields = fields
+    def __init__(
+        self,
+        group: str,
+        fields: Mapping[str, tuple[Value, ...]],
+        *,
+        context: Mapping[str, int] | None = None,
+        facets: tuple[Inputs, ...] | None = None,
+    ) -> None:
+        """context: by field, how many leading values are left context.
+
+        facets: the facets of a count join, which then decide group and fields; () is one that selected nothing.
+        """
+        self.group: str = group if facets is None else facets[0].group if facets else ""
+        """Of the first facet of a count join; empty without one."""
+        self._fields = fields if facets is None else _merged(facets)
+        self._context = context or {}
+        self._facets = facets
+
+    @property
+    def facets(self) -> tuple[Inputs, ...]:
+        """One for each completed input group of a count join, in the order of the node's groups; otherwise these inputs."""
+        return (self,) if self._facets is None else self._facets
 
     def __getitem__(self, name: str) -> Value:
         return self._fields[name][-1]
@@ -110,8 +140,22 @@ class Inputs(Mapping[str, Value]):
         return len(self._fields)
 
     def all(self, name: str) -> tuple[Value, ...]:
-        """Every contribution of the field, in order; empty when the field is absent."""
+        """Every contribution of the field, in order; empty when the field is absent. The facets' one after another."""
         return self._fields.get(name, ())
+
+    def context_count(self, name: str) -> int:
+        """How many of `all(name)`, from the first on, repeat earlier yields as the left context of a chunk."""
+        return self._context.get(name, 0)
+
+
+def _merged(facets: tuple[Inputs, ...]) -> Mapping[str, tuple[Value, ...]]:
+    if len(facets) == 1:
+        return facets[0]._fields
+    merged: dict[str, tuple[Value, ...]] = {}
+    for facet in facets:
+        for name, values in facet._fields.items():
+            merged[name] = merged.get(name, ()) + values
+    return merged
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,6 +170,8 @@ class Context:
     activation_id: int
     node: str
     attempt: int = 1
+    delivered: tuple[Outputs, ...] = ()
+    """Of a node with replay="continue": what earlier attempts have given. The first yield of this one comes after them."""
     tenant: str = "default"
     session: str = ""
     sampling: Sampling = field(default_factory=Sampling)

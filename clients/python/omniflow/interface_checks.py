@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from omniflow.interface import Field, Interface
 from omniflow.values import ValueType
+
+_INTERFACE_NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]*")
+"""As in proto/omniflow/workflow/v1/graph_spec.proto."""
 
 _HOW = {
     "name": 'name = "demo.upper"',
@@ -26,6 +30,8 @@ def problem_of(interface: object) -> str:
         )
     if not (isinstance(interface.name, str) and interface.name):
         return f"the name of {called} is {interface.name!r}; write {_HOW['name']}"
+    if not _INTERFACE_NAME.fullmatch(interface.name):
+        return f"the name of {called} is {interface.name!r}; a name is a letter, then letters, digits, _, - and dots"
     if not isinstance(interface.inputs, Mapping):
         return f"the inputs of {called} are a {type(interface.inputs).__name__}; write {_HOW['inputs']}"
     for group, fields in interface.inputs.items():

@@ -13,15 +13,18 @@ from collections import deque
 
 
 class SendWindow:
-    """Open while fewer than `yields` are undelivered, and fewer than `credit_bytes` (one yield may go past them)."""
+    """Open while fewer than `yields` are undelivered, and fewer than `credit_bytes` (one yield may go past them).
+
+    Yields below `first_ordinal` were delivered before.
+    """
 
     __slots__ = ("_credit_bytes", "_first", "_sizes", "_yields", "undelivered_bytes")
 
-    def __init__(self, yields: int, credit_bytes: int) -> None:
+    def __init__(self, yields: int, credit_bytes: int, *, first_ordinal: int = 0) -> None:
         self._yields = max(1, yields)
         self._credit_bytes = credit_bytes
         self._sizes: deque[int] = deque()
-        self._first = 0
+        self._first = first_ordinal
         self.undelivered_bytes = 0
 
     @property

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from omniflow.activation import Activation
-from omniflow.codec.common import value_from_proto
 from omniflow.codec.graph import sampling_from_proto
 from omniflow.interface import Context, Inputs, Interface
-from omniflow.large_values import ValueFetcher, decode, remote_of
-from omniflow.role.v1 import role_execution_service_pb2
+from omniflow.large_values import ValueFetcher
 from omniflow.threads import ThreadPool
-from omniflow.values import Value
-from omniflow_core.errors import OmniFlowError, Reason, invalid_field
+from omniflow_roles.harness.inputs import StartActivation, check_supported, fetch_inputs, needs_fetch, read_inputs
 from omniflow_roles.harness.sink import ResultSink
 
-StartActivation = role_execution_service_pb2.StartActivation
-_FieldValues = role_execution_service_pb2.FieldValues
 OrderKey = tuple[str, str, str]
 """Tenant, session, node: what runs one at a time."""
 
@@ -40,58 +35,34 @@ class Execution:
             (start.tenant, start.session, ref.node) if start.session and start.session_ordinal else None
         )
         self.deadline_timer: asyncio.TimerHandle | None = None
-        facet = _only_facet(start)
-        inputs, self.fetch_inputs = _inputs_of(facet, fetcher)
+        check_supported(start)
+        context = _context_of(start)
+        inputs, self.fetch_inputs = _inputs_of(start, context, fetcher)
         self.activation = Activation(
             interface,
             inputs,
-            _context_of(start),
+            context,
             sink,
             yield_window=start.yield_window,
             byte_credit=start.byte_credit,
             threads=threads,
+            first_ordinal=len(start.delivered_yields),
         )
 
 
-def _only_facet(start: StartActivation) -> role_execution_service_pb2.Facet:
-    if start.HasField("segment"):
-        raise OmniFlowError(Reason.UNIMPLEMENTED, "this replica does not run segments")
-    if start.delivered_yields:
-        raise OmniFlowError(Reason.UNIMPLEMENTED, "this replica does not continue another attempt's yields")
-    if len(start.facets) > 1:
-        raise OmniFlowError(Reason.UNIMPLEMENTED, "this replica does not run count joins over several input groups")
-    if not start.facets:
-        raise invalid_field("start.facets", "an activation needs the inputs of a group")
-    return start.facets[0]
-
-
 def _inputs_of(
-    facet: role_execution_service_pb2.Facet, fetcher: ValueFetcher
+    start: StartActivation, context: Context, fetcher: ValueFetcher
 ) -> tuple[Inputs, Callable[[], Awaitable[Inputs]] | None]:
-    """The inputs, or how to fetch them when a payload is kept by another process."""
-    fields = facet.fields
-    if any(remote_of(item.value) is not None for values in fields.values() for item in values.values):
-        return Inputs(facet.input_group, {}), lambda: _fetched(facet, fetcher)
-    decoded = {
-        name: tuple(value_from_proto(item.value, path=f"start.fields[{name}]") for item in values.values)
-        for name, values in fields.items()
-    }
-    return Inputs(facet.input_group, decoded), None
+    """The inputs, or how to fetch them when a payload is kept by another process. The delivered yields go to the context."""
 
+    async def fetched() -> Inputs:
+        inputs, context.delivered = await fetch_inputs(start, fetcher)
+        return inputs
 
-async def _fetched(facet: role_execution_service_pb2.Facet, fetcher: ValueFetcher) -> Inputs:
-    """All inputs, side by side; the fetcher bounds how many are on their way. The first failure is raised as it is."""
-    fields: Mapping[str, _FieldValues] = facet.fields
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            pending = {
-                name: [tasks.create_task(decode(i.value, fetcher, path=f"start.fields[{name}]")) for i in values.values]
-                for name, values in fields.items()
-            }
-    except* OmniFlowError as errors:
-        raise errors.exceptions[0] from None
-    decoded: dict[str, tuple[Value, ...]] = {name: tuple(t.result() for t in ts) for name, ts in pending.items()}
-    return Inputs(facet.input_group, decoded)
+    if needs_fetch(start):
+        return Inputs("", {}), fetched
+    inputs, context.delivered = read_inputs(start)
+    return inputs, None
 
 
 def _context_of(start: StartActivation) -> Context:

@@ -22,8 +22,9 @@ from omniflow.large_values import ValueFetcher
 from omniflow.role.v1 import replica_pb2
 from omniflow.threads import ThreadPool
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
-from omniflow_roles.harness.execution import Execution, StartActivation
+from omniflow_roles.harness.execution import Execution
 from omniflow_roles.harness.fences import CancelledCalls, SessionFences
+from omniflow_roles.harness.inputs import StartActivation
 from omniflow_roles.harness.replica import State
 from omniflow_roles.harness.seat import InterfaceSeat
 from omniflow_roles.harness.sink import ResultSink

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omniflow_core.graph.spec import Balance
+from omniflow_core.graph.spec import Balance, NodeSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,36 @@ class Candidate:
 
     key: str
     load: int
+
+
+class CallReplicas:
+    """The replicas that one call uses: the first delivery to a node chooses, and later ones keep to it.
+
+    A replica that is no longer among the candidates is replaced by a new choice. Nodes that `spread` choose every time.
+    """
+
+    __slots__ = ("_chosen",)
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, str] = {}
+
+    def kept(self, node: NodeSpec) -> str | None:
+        """Key of the replica that the node keeps to, when it has chosen one and does not spread."""
+        return None if node.is_spread else self._chosen.get(node.name)
+
+    def replica_for(
+        self, node: NodeSpec, candidates: Sequence[Candidate], *, affinity: str, turn: int
+    ) -> Candidate | None:
+        """The replica for an activation of the node; None without candidates."""
+        if not candidates:
+            return None
+        known = self.kept(node)
+        for candidate in candidates:
+            if candidate.key == known:
+                return candidate
+        found = candidates[choose(node.balance, candidates, turn=turn, affinity=affinity)]
+        self._chosen[node.name] = found.key
+        return found
 
 
 def choose(policy: Balance, candidates: Sequence[Candidate], *, turn: int, affinity: str) -> int:

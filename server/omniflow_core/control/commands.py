@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omniflow_core.control.events import Value
 from omniflow_core.errors import ErrorInfo
@@ -11,15 +11,41 @@ from omniflow_core.graph.plan import NodePlan
 
 
 @dataclass(frozen=True, slots=True)
+class Facet:
+    """The inputs of one input group: each present field with its contributions, in order."""
+
+    group: str
+    fields: Mapping[str, tuple[Value, ...]]
+    paths: Mapping[str, tuple[tuple[int, ...], ...]] | None = None
+    """Origin path of each contribution; None when all have the activation's."""
+    context: Mapping[str, int] = field(default_factory=dict)
+    """How many leading contributions of a field are repeated as left context of a chunk."""
+
+
+_NO_FIELDS: Mapping[str, tuple[Value, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
 class StartActivation:
-    """Run an interface. `fields` maps each present field to its contributions, in order."""
+    """Run an interface on one facet, or on one per activated input group of a count join (none when all counts are 0)."""
 
     activation_id: int
     node: NodePlan
-    group: str
-    fields: Mapping[str, tuple[Value, ...]]
+    facets: tuple[Facet, ...]
     origin_path: tuple[int, ...]
     attempt: int = 1
+    delivered: tuple[Mapping[str, Value], ...] = ()
+    """For replay = continue: the yields that came from earlier attempts; the new one starts at the next ordinal."""
+
+    @property
+    def group(self) -> str:
+        """Input group of the first facet."""
+        return self.facets[0].group if self.facets else ""
+
+    @property
+    def fields(self) -> Mapping[str, tuple[Value, ...]]:
+        """Fields of the first facet."""
+        return self.facets[0].fields if self.facets else _NO_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +89,8 @@ class FinishCall:
 
     finish_reason: str
     usage: CallUsage
+    histories: tuple[object, ...] = ()
+    """What activations did to the session's histories; a call that does not finish well appends nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class ActivationFinished:
     cached_input_tokens: int = 0
     output_tokens: int = 0
     attempt: int = 1
+    histories: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

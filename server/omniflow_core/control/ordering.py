@@ -1,12 +1,16 @@
-"""Return order: an event of an ordered output waits until every earlier sibling subtree has released or closed.
+"""The order of a call's tree: what a yield gives waits until every earlier sibling subtree has released or closed.
 
-One `OrderTree` per ordered output and call. Its nodes are the activations that can still reach the output; each keeps a
+One `OrderTree` per ordered output of a call (what waits are its events) and one per session-ordered node (what waits are
+the starts of its activations, see `gates`). Its nodes are the activations that can still reach the output, or may come to
+be: a bucket holds the place of its activation below the anchor's yield from the moment that yield comes. Each keeps a
 cursor, the first yield that is not closed. An event of yield k of activation A is released when A is *current* (its
 parent's cursor stands on the yield that caused A, up to the root) and A's cursor stands on k; otherwise it is held in
 A's slot k. Routes have no order between them: two children of one yield are current together.
 
     root ── yield 0 ── llm ── yield 0 (sentence 1) ── tts#1   current: its audio is released as it comes
                           └── yield 1 (sentence 2) ── tts#2   held until tts#1 has closed
+
+A count join stands beside the root: it gathers from the whole call, so it has no order with anything.
 
 A yield is closed when it is complete (all its children are registered) and each child is closed; an activation is closed
 when it has finished and its cursor has passed its last yield. Closed slots are dropped, so the cost of an event does not
@@ -15,7 +19,15 @@ grow with what has finished.
 
 from __future__ import annotations
 
-from omniflow_core.control.commands import Emit
+from typing import Final
+
+from omniflow_core.control.commands import Emit, StartActivation
+from omniflow_core.control.windows import Debt
+
+Released = Emit | StartActivation | Debt
+"""What a tree lets go, in order: events, starts whose turn has come, and debts to producers of events that were held."""
+
+Freed = list[Released]
 
 
 class _Slot:
@@ -24,7 +36,7 @@ class _Slot:
     __slots__ = ("children", "held", "is_complete", "open_children")
 
     def __init__(self) -> None:
-        self.held: list[tuple[Emit, int]] = []
+        self.held: list[tuple[Emit, int, Debt]] = []
         self.children: list[OrderNode] = []
         self.open_children = 0
         self.is_complete = False
@@ -33,7 +45,7 @@ class _Slot:
 class OrderNode:
     """An activation in the tree of one output."""
 
-    __slots__ = ("cursor", "is_current", "parent", "parent_ordinal", "slots", "yield_count")
+    __slots__ = ("cursor", "is_current", "parent", "parent_ordinal", "slots", "start", "yield_count")
 
     def __init__(self, parent: OrderNode | None, parent_ordinal: int, *, is_current: bool) -> None:
         self.parent = parent
@@ -43,6 +55,8 @@ class OrderNode:
         self.yield_count = -1
         """Number of yields once the activation has finished, -1 before."""
         self.slots: dict[int, _Slot] = {}
+        self.start: StartActivation | None = None
+        """Given out when the activation becomes current."""
 
     def slot(self, ordinal: int) -> _Slot:
         found = self.slots.get(ordinal)
@@ -52,13 +66,20 @@ class OrderNode:
 
 
 class OrderTree:
-    """Holds back events of one output. Methods append what they release to `out`."""
+    """Holds back what would overtake. Methods append what they release to `out`."""
 
-    __slots__ = ("held_bytes", "root")
+    __slots__ = ("_roots", "held_bytes", "root")
 
     def __init__(self) -> None:
-        self.root = OrderNode(None, 0, is_current=True)
+        self.root: Final = OrderNode(None, 0, is_current=True)
+        self._roots = [self.root]
         self.held_bytes = 0
+
+    def add_root(self) -> OrderNode:
+        """An activation without an order among the others."""
+        root = OrderNode(None, 0, is_current=True)
+        self._roots.append(root)
+        return root
 
     def add_child(self, parent: OrderNode, ordinal: int) -> OrderNode:
         """Registers an activation that yield `ordinal` of `parent` started. Before the yield completes."""
@@ -69,15 +90,23 @@ class OrderTree:
         slot.open_children += 1
         return child
 
-    def emit(self, node: OrderNode, ordinal: int, event: Emit, size_bytes: int, out: list[Emit]) -> None:
-        """Releases or holds an event of a yield."""
-        if node.is_current and node.cursor == ordinal:
-            out.append(event)
-            return
-        node.slot(ordinal).held.append((event, size_bytes))
+    def is_next(self, node: OrderNode, ordinal: int) -> bool:
+        """An event of the yield would be released at once."""
+        return node.is_current and node.cursor == ordinal
+
+    def hold(self, node: OrderNode, ordinal: int, event: Emit, size_bytes: int, debt: Debt) -> None:
+        """Keeps an event of a yield whose turn has not come; `debt` is released after it."""
+        node.slot(ordinal).held.append((event, size_bytes, debt))
         self.held_bytes += size_bytes
 
-    def complete_yield(self, node: OrderNode, ordinal: int, out: list[Emit]) -> None:
+    def hold_start(self, node: OrderNode, start: StartActivation, out: Freed) -> None:
+        """Releases or keeps the start of the node's own activation."""
+        if node.is_current:
+            out.append(start)
+        else:
+            node.start = start
+
+    def complete_yield(self, node: OrderNode, ordinal: int, out: Freed) -> None:
         """All children and events of the yield are known."""
         if node.cursor == ordinal and ordinal not in node.slots:
             node.cursor += 1  # the common case of a stream of tokens: nothing held, no children
@@ -87,12 +116,12 @@ class OrderTree:
         node.slot(ordinal).is_complete = True
         self._advance(node, out)
 
-    def finish(self, node: OrderNode, yield_count: int, out: list[Emit]) -> None:
+    def finish(self, node: OrderNode, yield_count: int, out: Freed) -> None:
         """The activation will not yield again."""
         node.yield_count = yield_count
         self._advance(node, out)
 
-    def _advance(self, start: OrderNode, out: list[Emit]) -> None:
+    def _advance(self, start: OrderNode, out: Freed) -> None:
         """Moves cursors as far as they go, from `start` upwards; loops instead of recursing, as trees can be deep."""
         pending = [start]
         while pending:
@@ -103,12 +132,14 @@ class OrderTree:
             if node.cursor == node.yield_count and node.parent is not None:
                 self._close(node, pending)
 
-    def _move_cursor(self, node: OrderNode, pending: list[OrderNode], out: list[Emit]) -> None:
+    def _move_cursor(self, node: OrderNode, pending: list[OrderNode], out: Freed) -> None:
         """Releases the slot under the cursor; passes it when it is closed, else wakes its children."""
         while (slot := node.slots.get(node.cursor)) is not None:
-            for event, size_bytes in slot.held:
+            for event, size_bytes, debt in slot.held:
                 out.append(event)
                 self.held_bytes -= size_bytes
+                if not debt.is_paid:
+                    out.append(debt)
             slot.held.clear()
             if slot.is_complete and not slot.open_children:
                 del node.slots[node.cursor]
@@ -117,6 +148,9 @@ class OrderTree:
             for child in slot.children:
                 if not child.is_current:
                     child.is_current = True
+                    if child.start is not None:
+                        out.append(child.start)
+                        child.start = None
                     pending.append(child)
             return
 
@@ -133,13 +167,14 @@ class OrderTree:
     def check_integrity(self) -> None:
         """Recomputes what is held. For tests, after every step."""
         held = 0
-        frontier = [self.root]
+        frontier = list(self._roots)
         while frontier:
             node = frontier.pop()
+            assert not (node.is_current and node.start is not None), "a start whose turn has come is kept"
             for ordinal, slot in node.slots.items():
                 assert ordinal >= node.cursor, "a slot before the cursor was kept"
                 assert slot.open_children == len(slot.children), "open children are miscounted"
                 assert not (node.is_current and ordinal == node.cursor and slot.held), "a free event is held"
-                held += sum(size for _, size in slot.held)
+                held += sum(size for _, size, _ in slot.held)
                 frontier.extend(slot.children)
         assert held == self.held_bytes, f"held_bytes is {self.held_bytes}, recomputed {held}"

@@ -1,34 +1,40 @@
-"""The scheduler of one graph call: composes windows and return order into `handle(event) -> commands`.
+"""The scheduler of one graph call: composes order, joins, counts, chunks and windows into `handle(event) -> commands`.
 
 Decides which activations start, what the caller is given and in which order, and when the call ends. Does not know
 replicas, sockets, clocks or the content of values; a call's place in its session is `calls`. Paper: section 3 and A.3.
 
-    CallAdmitted{text}           -> Start(1: parser)
-    Yielded(1, 0, {text})        -> Start(2: llm.typed), Ack
+    CallAdmitted{image}          -> Start(1: parser)
+    Yielded(1, 0, {image})       -> Start(2: vit), Start(3: vae), Ack       a bucket of llm.pictured opens below 1:0
     Finished(1)                  ->
-    Yielded(2, 0, {tokens})      -> Emit(tokens)
-    Finished(2)                  -> FinishCall, ReleaseCall
+    Yielded(3, 0, {latent})      ->                                         into the bucket
+    Yielded(2, 0, {embedding})   ->
+    Finished(2), Finished(3)     -> Start(4: llm.pictured)                  nothing below 1:0 can contribute any more
+    Finished(4)                  -> FinishCall, ReleaseCall
 
-Never raises for what a peer did: events of unknown or ended activations, repeated yields and late acceptances change
-nothing. After the terminal command only ReleaseCall follows, once the last activation has ended.
+Never raises for what a peer did: events of unknown, ended or earlier attempts of activations, repeated yields and late
+acceptances change nothing. After the terminal command only ReleaseCall follows, once the last activation has ended.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import hashlib
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
+from omniflow_core.control.chunk_feeds import ChunkFeeds
 from omniflow_core.control.commands import (
     AckYields,
     CallUsage,
     CancelActivations,
     Command,
-    Emit,
     FailCall,
     FinishCall,
     ReleaseCall,
-    StartActivation,
 )
+from omniflow_core.control.count_joins import CountJoins, CountOf
+from omniflow_core.control.delivery import YieldDelivery
 from omniflow_core.control.events import (
     ActivationAccepted,
     ActivationFailed,
@@ -40,13 +46,19 @@ from omniflow_core.control.events import (
     InputArrived,
     Value,
 )
-from omniflow_core.control.ordering import OrderNode, OrderTree
-from omniflow_core.control.windows import YieldWindow
+from omniflow_core.control.failures import CallFailure, broken_protocol, replay_diverged
+from omniflow_core.control.inspection import CallInspection, check_integrity, inspect
+from omniflow_core.control.joins import PrefixJoins
+from omniflow_core.control.work import CallWork
+from omniflow_core.control.work_items import NO_SCOPES, Activation
 from omniflow_core.errors import ErrorInfo, Reason
-from omniflow_core.graph.plan import Delivery, GraphPlan, NodePlan
-from omniflow_core.graph.spec import OnFailure, OnImpossible
+from omniflow_core.graph.plan import GraphPlan
+from omniflow_core.graph.spec import OnFailure, Replay
 
 _FINISH_REASON_RANK = {"": 0, "stop": 1, "length": 2, "tool_calls": 3}
+
+DigestOf = Callable[[Mapping[str, Value]], bytes]
+"""What two yields are compared by when a deterministic node runs again."""
 
 
 class CallPhase(enum.Enum):
@@ -57,38 +69,14 @@ class CallPhase(enum.Enum):
     ENDED = "ended"
 
 
-class _Activation:
-    """One execution that has not ended. The call's source is one too, with id 0."""
+def integer_count(value: Value) -> int | None:
+    """The count that a plain integer gives."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    __slots__ = (
-        "activation_id",
-        "caused_by",
-        "caused_ordinal",
-        "is_accepted",
-        "node",
-        "order_nodes",
-        "origin_path",
-        "window",
-    )
 
-    def __init__(
-        self,
-        activation_id: int,
-        node: NodePlan,
-        origin_path: tuple[int, ...],
-        order_nodes: dict[int, OrderNode],
-        window: YieldWindow,
-        caused_by: _Activation | None,
-        caused_ordinal: int,
-    ) -> None:
-        self.activation_id = activation_id
-        self.node = node
-        self.origin_path = origin_path
-        self.order_nodes = order_nodes
-        self.window = window
-        self.caused_by = caused_by
-        self.caused_ordinal = caused_ordinal
-        self.is_accepted = False
+def digest_of_text(fields: Mapping[str, Value]) -> bytes:
+    """Digest of values that tell themselves apart when printed."""
+    return hashlib.blake2b(repr(sorted(fields.items())).encode(), digest_size=16).digest()
 
 
 class CallScheduler:
@@ -100,33 +88,34 @@ class CallScheduler:
         *,
         yield_window: int = 64,
         byte_credit: int = 1024 * 1024,
-        hold_limit_bytes: int = 64 * 1024 * 1024,
+        store_limit_bytes: int = 64 * 1024 * 1024,
         max_activations: int = 1_000_000,
+        max_attempts: int = 3,
+        count_of: CountOf = integer_count,
+        digest_of: DigestOf = digest_of_text,
     ) -> None:
-        self._plan = plan
-        self._yield_window = yield_window
-        self._byte_credit = byte_credit
-        self._hold_limit_bytes = hold_limit_bytes
-        self._max_activations = max_activations
         self.phase = CallPhase.QUEUED
         self.open_inputs: frozenset[str] = frozenset()
-        self._trees = tuple(OrderTree() for _ in plan.ordered_outputs)
-        self._source = _Activation(
-            0,
-            plan.source,
-            (),
-            {i: self._trees[i].root for i in plan.source.reaches},
-            YieldWindow(yield_window, byte_credit),
-            None,
-            0,
+        self._max_attempts = max_attempts
+        self._digest_of = digest_of
+        self._work = CallWork(
+            plan,
+            yield_window=yield_window,
+            byte_credit=byte_credit,
+            store_limit_bytes=store_limit_bytes,
+            max_activations=max_activations,
         )
+        self._counts = CountJoins(plan, self._work, count_of)
+        self._joins = PrefixJoins(self._work, self._counts)
+        self._chunks = ChunkFeeds(self._work, self._joins)
+        self._delivery = YieldDelivery(plan, self._work, self._joins, self._counts, self._chunks)
+        roots = {tree: self._work.trees[tree].root for tree in plan.source.reaches}
+        self._source = Activation(0, plan.source, -1, None, (), roots, NO_SCOPES, self._work.new_window(plan.source))
         self._is_source_open = True
-        self._active: dict[int, _Activation] = {}
-        self._next_id = 1
         self._is_released = False
-        self._iterations: dict[str, int] = {}
         self._finish_reason = ""
         self._input_tokens = self._cached_input_tokens = self._output_tokens = 0
+        self._histories: list[object] = []
 
     @classmethod
     def ended(cls, plan: GraphPlan) -> CallScheduler:
@@ -137,12 +126,28 @@ class CallScheduler:
         scheduler = cls(plan)
         scheduler.phase = CallPhase.ENDED
         scheduler._is_released = True
+        scheduler._forget()
         return scheduler
 
     @property
     def active_count(self) -> int:
         """Activations that have not ended."""
-        return len(self._active)
+        return len(self._work.active)
+
+    @property
+    def held_count(self) -> int:
+        """Activations that wait for their turn at a gate."""
+        return sum(activation.is_held for activation in self._work.active.values())
+
+    @property
+    def open_buckets(self) -> int:
+        """Prefix-join buckets that have not settled, and count joins that something has come for."""
+        return len(self._work.buckets) + sum(entry.join.has_data for entry in self._counts)
+
+    @property
+    def lease_count(self) -> int:
+        """Leases that are held."""
+        return len(self._work.leases)
 
     @property
     def undelivered_inputs(self) -> int:
@@ -151,265 +156,237 @@ class CallScheduler:
 
     def handle(self, event: Event) -> list[Command]:
         """Takes one event in and says what to do, in order."""
-        return _HANDLERS[type(event)](self, event)
+        work = self._work
+        out = work.out = []
+        try:
+            _HANDLERS[type(event)](self, event)
+            while work.closed:
+                self._joins.settle(work.closed.popleft())
+            if work.stores.debts:
+                work.settle_debts()
+            self._settle()
+        except CallFailure as failure:
+            self._fail(failure.error)
+            self._settle()
+        return out
 
     # --- the call's source ----------------------------------------------------------------------------------------
 
-    def _on_admitted(self, event: CallAdmitted) -> list[Command]:
+    def _on_admitted(self, event: CallAdmitted) -> None:
         if self.phase is not CallPhase.QUEUED:
-            return []
+            return
         self.phase = CallPhase.RUNNING
         self.open_inputs = event.open_inputs
-        commands: list[Command] = []
         if event.inputs:
-            self._yield_from(self._source, event.inputs, 0, commands)
-        self._close_source_if_done(commands)
-        return self._settle(commands)
+            self._delivery.deliver(self._source, event.inputs, 0, 0, port="")
+        self._close_source_if_done()
 
-    def _on_input(self, event: InputArrived) -> list[Command]:
+    def _on_input(self, event: InputArrived) -> None:
         if self.phase is not CallPhase.RUNNING or event.name not in self.open_inputs:
-            return []
-        commands: list[Command] = []
+            return
         if event.value is not None:
-            self._yield_from(self._source, {event.name: event.value}, event.size_bytes, commands)
+            self._delivery.deliver(self._source, {event.name: event.value}, event.size_bytes, 0, port=event.name)
         if event.is_last:
             self.open_inputs -= {event.name}
-            self._close_source_if_done(commands)
-        return self._settle(commands)
+            self._close_source_if_done()
 
-    def _close_source_if_done(self, commands: list[Command]) -> None:
+    def _close_source_if_done(self) -> None:
         if not self.open_inputs and self._is_source_open:
             self._is_source_open = False
-            self._finish_orders(self._source, commands)
+            self._chunks.close(self._source)
+            yields = self._source.window.next_ordinal + self._source.virtual_yields
+            for tree, place in self._source.order_nodes.items():
+                self._work.trees[tree].finish(place, yields, self._work.freed)
+            self._work.flush()
 
     # --- activations ----------------------------------------------------------------------------------------------
 
-    def _on_accepted(self, event: ActivationAccepted) -> list[Command]:
-        activation = self._active.get(event.activation_id)
-        if activation is None or activation.is_accepted:
-            return []
-        commands: list[Command] = []
-        self._accept(activation, commands)
-        return commands
+    def _find(self, activation_id: int, attempt: int) -> Activation | None:
+        """The activation that an event is about; None when it has ended, or the event is of an earlier attempt."""
+        activation = self._work.active.get(activation_id)
+        return activation if activation is not None and activation.attempt == attempt else None
 
-    def _on_yielded(self, event: ActivationYielded) -> list[Command]:
-        activation = self._active.get(event.activation_id)
+    def _on_accepted(self, event: ActivationAccepted) -> None:
+        activation = self._find(event.activation_id, event.attempt)
+        if activation is None or activation.is_accepted or self.phase is not CallPhase.RUNNING:
+            return
+        self._work.accept(activation)
+
+    def _on_yielded(self, event: ActivationYielded) -> None:
+        activation = self._find(event.activation_id, event.attempt)
         if activation is None or self.phase is not CallPhase.RUNNING:
-            return []
-        if event.ordinal != activation.window.next_ordinal:
-            return self._on_yield_out_of_order(activation, event.ordinal)
-        commands: list[Command] = []
+            return
+        if activation.repeated:
+            self._on_repeated(activation, event)
+            return
+        ordinal = activation.window.next_ordinal
+        if event.ordinal != ordinal:
+            if event.ordinal > ordinal:
+                self._break(activation, f"skipped from yield {ordinal} to {event.ordinal}")
+            return
+        spec = activation.node.spec
+        if ordinal and spec is not None and not spec.is_streaming:
+            self._break(activation, "yields more than once, but is not declared streaming")
         if not activation.is_accepted:
-            self._accept(activation, commands)
-        self._yield_from(activation, event.fields, event.size_bytes, commands, stored_bytes=event.stored_bytes)
-        return self._settle(commands)
+            self._work.accept(activation)
+        if event.stored_bytes:
+            activation.start = None  # its replica keeps what it gave, so another one cannot take over
+        if activation.digests is not None:
+            activation.digests.append(self._digest_of(event.fields))
+        elif activation.delivered is not None:
+            activation.delivered.append(event.fields)
+        self._delivery.deliver(activation, event.fields, event.size_bytes, event.stored_bytes)
 
-    def _on_yield_out_of_order(self, activation: _Activation, ordinal: int) -> list[Command]:
-        if ordinal < activation.window.next_ordinal:
-            return []  # a repeat
-        return self._on_failed(
-            ActivationFailed(
-                activation.activation_id,
-                ErrorInfo(
-                    reason=Reason.INTERNAL,
-                    message=f"Node {activation.node.name!r} skipped from yield {activation.window.next_ordinal} "
-                    f"to {ordinal}.",
-                ),
-            )
-        )
+    def _on_repeated(self, activation: Activation, event: ActivationYielded) -> None:
+        """A yield that an earlier attempt gave: compared, not delivered again."""
+        digests = activation.digests
+        assert digests is not None, "only a deterministic node repeats yields"
+        ordinal = len(digests) - activation.repeated
+        if event.ordinal < ordinal:
+            return
+        if event.ordinal > ordinal or self._digest_of(event.fields) != digests[ordinal]:
+            raise CallFailure(replay_diverged(activation.node, ordinal))
+        activation.repeated -= 1
+        if ordinal < activation.window.delivered:  # the others are acknowledged when their receivers have them
+            self._work.out.append(AckYields(activation.activation_id, ordinal + 1))
 
-    def _on_finished(self, event: ActivationFinished) -> list[Command]:
-        activation = self._active.get(event.activation_id)
+    def _break(self, activation: Activation, what: str) -> NoReturn:
+        """The activation did what it must not do. It still runs, so it is told to stop with the rest of the call."""
+        raise CallFailure(broken_protocol(activation.node, what))
+
+    def _on_finished(self, event: ActivationFinished) -> None:
+        activation = self._find(event.activation_id, event.attempt)
         if activation is None:
-            return []
-        if self.phase is CallPhase.RUNNING and event.yield_count != activation.window.next_ordinal:
-            return self._on_yield_out_of_order(activation, max(event.yield_count, activation.window.next_ordinal + 1))
+            return
+        if self.phase is CallPhase.RUNNING:
+            came = activation.window.next_ordinal
+            if activation.repeated or event.yield_count != came:
+                del self._work.active[activation.activation_id]
+                if activation.repeated:
+                    raise CallFailure(replay_diverged(activation.node, event.yield_count))
+                self._break(activation, f"gave {came} yields and says {event.yield_count}")
         self._input_tokens += event.input_tokens
         self._cached_input_tokens += event.cached_input_tokens
         self._output_tokens += event.output_tokens
+        self._histories.extend(event.histories)
         if _FINISH_REASON_RANK.get(event.finish_reason, 0) > _FINISH_REASON_RANK[self._finish_reason]:
             self._finish_reason = event.finish_reason
-        commands: list[Command] = []
-        self._end_activation(activation, commands)
-        return self._settle(commands)
+        self._end(activation)
 
-    def _on_failed(self, event: ActivationFailed) -> list[Command]:
-        activation = self._active.get(event.activation_id)
+    def _on_failed(self, event: ActivationFailed) -> None:
+        activation = self._find(event.activation_id, event.attempt)
         if activation is None:
-            return []
-        commands: list[Command] = []
-        self._end_activation(activation, commands)
+            return
+        if event.error.reason is Reason.REPLICA_LOST and self._try_again(activation):
+            return
+        self._end_failed(activation, event.error)
+
+    def _end_failed(self, activation: Activation, error: ErrorInfo) -> None:
+        """Ends the activation, and with it the call unless its interface says otherwise."""
         spec = activation.node.spec
         is_skipped = spec is not None and spec.on_failure is OnFailure.SKIP
         if self.phase is CallPhase.RUNNING and not is_skipped:
-            self._fail(event.error, commands)
-        return self._settle(commands)
+            del self._work.active[activation.activation_id]
+            raise CallFailure(error)
+        self._end(activation)
 
-    def _on_cancel(self, event: CancelRequested) -> list[Command]:
-        if self.phase is CallPhase.ENDED:
-            return []
-        commands: list[Command] = []
-        self._fail(event.error, commands)
-        return self._settle(commands)
-
-    # --- what a yield does ------------------------------------------------------------------------------------------
-
-    def _yield_from(
-        self,
-        producer: _Activation,
-        fields: Mapping[str, Value],
-        size_bytes: int,
-        commands: list[Command],
-        *,
-        stored_bytes: int = 0,
-    ) -> None:
-        """Hands one yield to every output and input group that it feeds."""
-        ordinal = producer.window.next_ordinal
-        path = (*producer.origin_path, ordinal)
-        released: list[Emit] = []
-        for emission in producer.node.emissions:
-            if emission.source_field in fields:
-                event = Emit(emission.output, producer.node.name, path, fields[emission.source_field])
-                if emission.order < 0:
-                    released.append(event)
-                else:
-                    tree = self._trees[emission.order]
-                    tree.emit(producer.order_nodes[emission.order], ordinal, event, size_bytes, released)
-                    if tree.held_bytes > self._hold_limit_bytes:
-                        self._fail(_hold_full(emission.output, self._hold_limit_bytes), commands)
-                        return
-        started: list[StartActivation] = []
-        for delivery in producer.node.deliveries:
-            start = self._deliver(delivery, producer, ordinal, path, fields)
-            if isinstance(start, ErrorInfo):
-                self._take_back(started)
-                self._fail(start, commands)
-                return
-            if start is not None:
-                started.append(start)
-        for order, node in producer.order_nodes.items():
-            self._trees[order].complete_yield(node, ordinal, released)
-        commands.extend(released)
-        commands.extend(started)
-        ack = producer.window.register(len(started), size_bytes + stored_bytes)
-        if ack is not None and producer is not self._source:
-            commands.append(AckYields(producer.activation_id, ack))
-
-    def _deliver(
-        self,
-        delivery: Delivery,
-        producer: _Activation,
-        ordinal: int,
-        path: tuple[int, ...],
-        fields: Mapping[str, Value],
-    ) -> StartActivation | ErrorInfo | None:
-        """The start of the group's activation, None for a skipped delivery, or the error that ends the call."""
-        present = {target: (fields[source],) for source, target in delivery.fields if source in fields}
-        if not present:
-            return None
-        missing = delivery.required - fields.keys()
-        spec = delivery.node.spec
-        assert spec is not None, "only the source has no spec"
-        if missing:
-            return _impossible(delivery, missing) if spec.on_impossible is OnImpossible.FAIL else None
-        error = self._count_iteration(delivery.node)
-        if error is not None:
-            return error
-        activation = _Activation(
-            self._next_id,
-            delivery.node,
-            path,
-            {i: self._trees[i].add_child(producer.order_nodes[i], ordinal) for i in delivery.node.reaches},
-            YieldWindow(spec.yield_window or self._yield_window, self._byte_credit),
-            producer,
-            ordinal,
-        )
-        self._next_id += 1
-        self._active[activation.activation_id] = activation
-        return StartActivation(activation.activation_id, delivery.node, delivery.group, present, path)
-
-    def _take_back(self, started: list[StartActivation]) -> None:
-        """Activations whose start has not been commanded and never will be: the call ends in the same step."""
-        for unsent in started:
-            del self._active[unsent.activation_id]
-        self._next_id -= len(started)
-
-    def _count_iteration(self, node: NodePlan) -> ErrorInfo | None:
-        """The error when a loop has run too often or too much was started."""
-        if self._next_id > self._max_activations:
-            return _too_many(f"The call started more than {self._max_activations} activations.", node)
-        if not node.loop_bound:
-            return None
-        count = self._iterations[node.name] = self._iterations.get(node.name, 0) + 1
-        if count <= node.loop_bound:
-            return None
-        return _too_many(f"Node {node.name!r} ran more than loop_bound = {node.loop_bound} times.", node)
-
-    def _accept(self, activation: _Activation, commands: list[Command]) -> None:
-        activation.is_accepted = True
-        producer = activation.caused_by
-        activation.caused_by = None
-        if producer is None:
-            return
-        ack = producer.window.accept(activation.caused_ordinal)
-        if ack is not None and producer.activation_id in self._active and self.phase is CallPhase.RUNNING:
-            commands.append(AckYields(producer.activation_id, ack))
-
-    def _end_activation(self, activation: _Activation, commands: list[Command]) -> None:
-        del self._active[activation.activation_id]
-        if not activation.is_accepted:
-            self._accept(activation, commands)
-        self._finish_orders(activation, commands)
-
-    def _finish_orders(self, activation: _Activation, commands: list[Command]) -> None:
-        released: list[Emit] = []
-        for order, node in activation.order_nodes.items():
-            self._trees[order].finish(node, activation.window.next_ordinal, released)
+    def _end(self, activation: Activation) -> None:
         if self.phase is CallPhase.RUNNING:
-            commands.extend(released)
+            try:
+                self._chunks.close(activation)
+            except CallFailure:
+                del self._work.active[activation.activation_id]
+                raise
+            self._work.end(activation)
+        else:
+            del self._work.active[activation.activation_id]
+
+    def _try_again(self, activation: Activation) -> bool:
+        """Starts a lost activation elsewhere, when its interface allows it and what it gave can be continued or repeated."""
+        start = activation.start
+        if start is None or self.phase is not CallPhase.RUNNING or activation.attempt >= self._max_attempts:
+            return False
+        spec = activation.node.spec
+        assert spec is not None
+        came = activation.window.next_ordinal
+        delivered: tuple[Mapping[str, Value], ...] = ()
+        if spec.replay is Replay.CONTINUE:
+            delivered = tuple(activation.delivered or ())
+        elif came and activation.digests is None:
+            return False
+        else:
+            activation.repeated = came
+        activation.attempt += 1
+        self._work.send(activation, dataclasses.replace(start, attempt=activation.attempt, delivered=delivered))
+        return True
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, error: ErrorInfo, commands: list[Command]) -> None:
+    def _on_cancel(self, event: CancelRequested) -> None:
+        if self.phase is not CallPhase.ENDED:
+            raise CallFailure(event.error)
+
+    def _fail(self, error: ErrorInfo) -> None:
         """Ends the call with an error: what runs is told to stop, then the terminal event goes out."""
         if self.phase is CallPhase.ENDED:
             return
         self.phase = CallPhase.ENDED
-        self.open_inputs = frozenset()
-        if self._active:
-            commands.append(CancelActivations(error.message))
-        commands.append(FailCall(error, self._usage()))
+        self._work.abandon()
+        if self._work.active:
+            self._work.out.append(CancelActivations(error.message))
+        self._work.out.append(FailCall(error, self._usage()))
+        self._forget()
 
-    def _settle(self, commands: list[Command]) -> list[Command]:
+    def _settle(self) -> None:
         """Ends the call when nothing is left to do, and releases it when nothing runs any more."""
-        if self._active:
-            return commands
-        if self.phase is CallPhase.RUNNING and not self._is_source_open:
-            self.phase = CallPhase.ENDED
-            commands.append(FinishCall(self._finish_reason or "stop", self._usage()))
-        if self.phase is CallPhase.ENDED and not self._is_released:
+        work = self._work
+        if work.active:
+            return
+        while self.phase is CallPhase.RUNNING and not self._is_source_open and not work.active:
+            if self._counts.give_up():
+                while work.closed:
+                    self._joins.settle(work.closed.popleft())
+            else:
+                self.phase = CallPhase.ENDED
+                histories = tuple(self._histories)
+                work.out.append(FinishCall(self._finish_reason or "stop", self._usage(), histories))
+                assert not work.buckets, "a bucket is open although nothing can contribute to it"
+                self._forget()
+        if self.phase is CallPhase.ENDED and not work.active and not self._is_released:
             self._is_released = True
-            commands.append(ReleaseCall())
-        return commands
+            work.out.append(ReleaseCall())
+
+    def _forget(self) -> None:
+        """Lets go of what an ended call needs no more."""
+        self.open_inputs = frozenset()
+        self._counts.clear()
+        self._histories.clear()
+        self._work.trees = ()
+        self._source.order_nodes = {}
+        self._source.feeds = None
 
     def _usage(self) -> CallUsage:
         return CallUsage(
             input_tokens=self._input_tokens,
             cached_input_tokens=self._cached_input_tokens,
             output_tokens=self._output_tokens,
-            activations=self._next_id - 1,
+            activations=self._work.started,
         )
 
+    # --- sight --------------------------------------------------------------------------------------------------------
+
+    def inspect(self) -> CallInspection:
+        """What the call is doing now."""
+        return inspect(self.phase.value, self._work, self._counts)
+
     def check_integrity(self) -> None:
-        """Recomputes the invariants. For tests, after every step."""
-        for tree in self._trees:
-            if self.phase is CallPhase.RUNNING:
-                tree.check_integrity()
-        if self.phase is CallPhase.ENDED and not self._active:
+        """Recomputes the invariants. For tests, after every step, and idle drivers."""
+        check_integrity(self._work, self._counts, self._source)
+        if self.phase is CallPhase.ENDED and not self._work.active:
             assert self._is_released, "an ended call without activations was not released"
 
 
-_HANDLERS: Mapping[type, Callable[..., list[Command]]] = {
+_HANDLERS: Mapping[type, Callable[..., None]] = {
     CallAdmitted: CallScheduler._on_admitted,
     InputArrived: CallScheduler._on_input,
     ActivationAccepted: CallScheduler._on_accepted,
@@ -418,25 +395,3 @@ _HANDLERS: Mapping[type, Callable[..., list[Command]]] = {
     ActivationFailed: CallScheduler._on_failed,
     CancelRequested: CallScheduler._on_cancel,
 }
-
-
-def _impossible(delivery: Delivery, missing: frozenset[str]) -> ErrorInfo:
-    targets = sorted(target for source, target in delivery.fields if source in missing)
-    where = f"{delivery.node.name}.{delivery.group}"
-    return ErrorInfo(
-        reason=Reason.IMPOSSIBLE_INPUT,
-        message=f"Input group {where} got some of its fields but can never get {', '.join(targets)}.",
-        metadata={"node": delivery.node.name, "group": delivery.group, "missing": ",".join(targets)},
-    )
-
-
-def _hold_full(output: str, limit_bytes: int) -> ErrorInfo:
-    return ErrorInfo(
-        reason=Reason.BUFFER_FULL,
-        message=f"More than {limit_bytes} bytes of output {output!r} wait for an earlier sibling.",
-        metadata={"output": output},
-    )
-
-
-def _too_many(message: str, node: NodePlan) -> ErrorInfo:
-    return ErrorInfo(reason=Reason.LOOP_BOUND_EXCEEDED, message=message, metadata={"node": node.name})

@@ -1,7 +1,9 @@
 """Which yields of an activation are delivered, so that its producer may go on.
 
-A yield is delivered when every activation that it started has been accepted by a replica; what it emits counts as
-delivered when it is handed to the caller's log (the driver holds acknowledgements back while the log is full).
+A yield is delivered when every activation that it started has been accepted by a replica, and what it gave to joins and
+chunks is stored; what it emits counts as delivered when it is handed to the caller's log (the driver holds acknowledgements
+back while the log is full). Over the budget of the call's stores (`StoreBudget`) a stored contribution is a *debt*: it
+counts only when room has been made.
 Acknowledgements are cumulative and are given at half a window or half the byte credit, whichever comes first: a message
 per yield would cost more than the yield, and later ones would leave a producer of large yields waiting for ever.
 """
@@ -10,6 +12,23 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omniflow_core.control.work_items import Activation
+
+
+class Debt:
+    """One more receiver of a yield that must count before the yield is delivered. Paid once."""
+
+    __slots__ = ("is_paid", "ordinal", "producer", "tree")
+
+    def __init__(self, producer: Activation, ordinal: int, tree: int = -1) -> None:
+        self.producer = producer
+        self.ordinal = ordinal
+        self.tree = tree
+        """Order tree that holds an event of the yield; -1 for a contribution that is stored."""
+        self.is_paid = False
 
 
 class YieldWindow:
@@ -38,6 +57,11 @@ class YieldWindow:
         self._pending: dict[int, int] = {}
         self._delivered = 0
         self._acked = 0
+
+    @property
+    def delivered(self) -> int:
+        """Ordinal of the first yield that is not delivered."""
+        return self._delivered
 
     @property
     def undelivered(self) -> int:
@@ -77,3 +101,32 @@ class YieldWindow:
         self._delivered_bytes = 0
         self._acked = limit
         return limit
+
+
+class StoreBudget:
+    """Bytes that a call keeps in buckets, chunk buffers and starts that no replica has accepted.
+
+    Over the limit producers wait, all but those without which room could never be made (see `CallWork.must_wait`). What
+    these add is bounded by the hard limit, at which the call fails.
+    """
+
+    __slots__ = ("debts", "limit_bytes", "total_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.total_bytes = 0
+        self.debts: list[Debt] = []
+        """Contributions that are stored and events that are held, whose producers must wait."""
+
+    @property
+    def hard_limit_bytes(self) -> int:
+        return 2 * self.limit_bytes
+
+    @property
+    def is_over(self) -> bool:
+        return self.total_bytes > self.limit_bytes
+
+    def clear(self) -> None:
+        """The call has ended."""
+        self.debts.clear()
+        self.total_bytes = 0

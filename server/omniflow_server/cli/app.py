@@ -7,7 +7,7 @@ import sys
 import typer
 
 from omniflow_core.errors import OmniFlowError
-from omniflow_server.cli import ask, demo, graph, serve, settings, status, terminal, up
+from omniflow_server.cli import ask, call, demo, graph, serve, settings, status, terminal, up
 from omniflow_server.cli.plugins import GroupWithPlugins
 
 _HELP = """
@@ -18,6 +18,7 @@ Serve graphs of models over gRPC, and call them.
   omniflow up assistant --detach          start the built-in assistant, return when it is ready
   omniflow ask "Why is the sky blue?"     stream an answer; --out answer.wav keeps its speech
   omniflow status                         what is running
+  omniflow call show                      what the newest call did, and why
   omniflow down                           stop it
 """
 
@@ -39,6 +40,7 @@ def build() -> typer.Typer:
     app.command()(ask.ask)
     app.command()(demo.demo)
     app.command()(serve.serve)
+    app.add_typer(call.app, name="call")
     app.add_typer(graph.app, name="graph")
     app.add_typer(settings.app, name="config")
     return app

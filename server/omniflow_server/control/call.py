@@ -20,6 +20,7 @@ from omniflow.codec.error import status_to_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
 from omniflow.interface import Sampling
+from omniflow_core.control.balance import CallReplicas
 from omniflow_core.control.commands import (
     AckYields,
     CallUsage,
@@ -39,6 +40,7 @@ from omniflow_core.graph.spec import GraphSpec
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.event_log import EventLog, LogReader
 from omniflow_server.control.frames import ValueFrames, fragment
+from omniflow_server.control.recording import CallRecorder
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ class Dispatcher(Protocol):
 
     def release(self, call: Call) -> None: ...
 
+    def ended(self, call: Call, activation_id: int) -> None: ...
+
     def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncGenerator[bytes, None]: ...
 
 
@@ -89,6 +93,7 @@ class Call:
         spec: graph_service_pb2.CallSpec,
         plan: GraphPlan,
         scheduler: CallScheduler,
+        recorder: CallRecorder,
         log_limit_bytes: int,
         sampling: Sampling,
         dispatcher: Dispatcher,
@@ -100,6 +105,7 @@ class Call:
         self.spec = spec
         self.plan = plan
         self.scheduler = scheduler
+        self.recorder = recorder
         self.sampling = sampling
         self.log = EventLog(log_limit_bytes)
         self.create_time_s = time.time()
@@ -107,7 +113,7 @@ class Call:
         self.finished: graph_event_pb2.CallFinished | None = None
         self.pushed_ordinal = 0
         """Highest ordinal of PushInput taken in."""
-        self.replicas: dict[str, object] = {}
+        self.replicas = CallReplicas()
         """The replica of each node, fixed by the first delivery."""
         self.used_replicas: set[object] = set()
         """Every replica that was given work of the call."""
@@ -141,7 +147,7 @@ class Call:
         self._is_handling = True
         try:
             while self._events:
-                for command in self.scheduler.handle(self._events.popleft()):
+                for command in self.recorder.handle(self.scheduler, self._events.popleft()):
                     try:
                         _PERFORM[type(command)](self, command)
                     except Exception as error:
@@ -199,6 +205,7 @@ class Call:
         timer = self.timeouts.pop(activation_id, None)
         if timer is not None:
             timer.cancel()
+        self._dispatcher.ended(self, activation_id)
 
     @property
     def deadline_unix_s(self) -> float | None:
@@ -276,10 +283,11 @@ class Call:
     def _shrink(self) -> None:
         """Lets go of what an ended call needs no more: it is kept for a while, and short calls are many."""
         self.scheduler = _ENDED_SCHEDULER
+        self.recorder.close()
         self._events = self._waiting = _NOTHING
         self._on_input_room = None
         self._frames = {}
-        self.replicas = {}
+        self.replicas = CallReplicas()
         self.used_replicas = set()
 
     # --- the log ---------------------------------------------------------------------------------------------------

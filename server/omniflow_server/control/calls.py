@@ -12,8 +12,9 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf import timestamp_pb2
 
@@ -22,16 +23,18 @@ from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
 from omniflow.interface import Sampling
 from omniflow.large_values import ValueStore
+from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow_core.control.calls import Admission
 from omniflow_core.control.events import CallAdmitted, InputArrived
 from omniflow_core.control.scheduler import CallScheduler
 from omniflow_core.errors import OmniFlowError, Reason, Violation
-from omniflow_core.graph.plan import GraphPlan
 from omniflow_server.control.call import Call, Dispatcher
 from omniflow_server.control.carried import CarriedValue
-from omniflow_server.control.catalog import Catalog
+from omniflow_server.control.catalog import Catalog, CatalogEntry
 from omniflow_server.control.event_log import LogReader
 from omniflow_server.control.inputs import InputLine, check_inputs
+from omniflow_server.control.questions import count_of, digest_of
+from omniflow_server.control.recording import CallRecorder
 from omniflow_server.control.resume_tokens import ResumeTokens
 from omniflow_server.control.settings import ControlSettings
 from omniflow_server.control.tasks import BackgroundTasks
@@ -39,11 +42,17 @@ from omniflow_server.control.tasks import BackgroundTasks
 log = logging.getLogger(__name__)
 
 MAX_DETACH_GRACE_S = 300.0
+STORE_LIMIT_BYTES = 64 * 1024 * 1024
+"""Bytes that one call's buckets, chunks and held events may store before its producers wait."""
+MAX_ACTIVATIONS = 1_000_000
+"""Activations of one call; more is a loop that does not end."""
+MAX_ATTEMPTS = 3
+"""Attempts of one activation whose replicas are lost."""
 RESUME_TOKEN_TTL_S = 24 * 3600
 KEPT_REQUEST_IDS = 16_384
 """Request ids of forgotten calls that are still recognised: a repeat must not run the call again."""
 KEPT_CALLS = 1024
-"""Ended calls kept at most, and bytes of their events: short calls are many, and memory is bounded."""
+"""Ended calls kept at most, and bytes of their events and records: short calls are many, and memory is bounded."""
 KEPT_BYTES = 12 * 1024 * 1024
 
 
@@ -52,6 +61,8 @@ class _Record:
     """What the table knows of a call beside the call itself."""
 
     call: Call
+    graph: graph_spec_pb2.GraphSpec
+    """The definition that the call runs; shared with the catalog."""
     inputs: InputLine | None
     """None once the call has ended."""
     request_key: tuple[str, str]
@@ -63,7 +74,17 @@ class _Record:
     deadline_timer: asyncio.TimerHandle | None = None
     end_s: float = 0.0
     kept_bytes: int = 0
-    """Bytes of its log when it ended; they only become fewer."""
+    """Bytes of its log and its record when it ended; they only become fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCall:
+    """A call that runs or is kept."""
+
+    call: Call
+    graph: graph_spec_pb2.GraphSpec
+    end_unix_s: float | None
+    """When its terminal event came; None before."""
 
 
 class CallTable:
@@ -85,6 +106,14 @@ class CallTable:
         self._store = store
         self._tokens = tokens
         self._tasks = tasks
+        self.scheduler_options: Mapping[str, int] = {
+            "yield_window": settings.yield_window,
+            "byte_credit": settings.byte_credit,
+            "store_limit_bytes": STORE_LIMIT_BYTES,
+            "max_activations": MAX_ACTIVATIONS,
+            "max_attempts": MAX_ATTEMPTS,
+        }
+        """Numbers that every scheduler is made with; with them a record can be run again."""
         self._admission = Admission(max_calls=settings.max_calls, max_calls_per_tenant=settings.max_calls_per_tenant)
         self._records: dict[str, _Record] = {}
         self._by_request: dict[tuple[str, str], _Record] = {}
@@ -124,7 +153,7 @@ class CallTable:
         call_id = secrets.token_hex(12)
         arrival = self._admission.arrive(call_id, tenant=tenant, session=spec.session, supersede=spec.supersede)
         try:
-            record = self._make(call_id, tenant, spec, entry.plan, digest)
+            record = self._make(call_id, tenant, spec, entry, digest)
             self._log_accepted(record.call)
             assert record.inputs is not None, "a call cannot end before it has begun"
             record.inputs.start(spec)  # before others are ended for it: it may still be refused
@@ -140,16 +169,22 @@ class CallTable:
         return record.call, False
 
     def _make(
-        self, call_id: str, tenant: str, spec: graph_service_pb2.CallSpec, plan: GraphPlan, digest: bytes
+        self, call_id: str, tenant: str, spec: graph_service_pb2.CallSpec, entry: CatalogEntry, digest: bytes
     ) -> _Record:
+        plan = entry.plan
+        recorder = CallRecorder(limit_bytes=self._settings.call_record_size_bytes, began_ns=time.monotonic_ns())
+        options: dict[str, Any] = {
+            **self.scheduler_options,
+            "count_of": recorder.counting(count_of),
+            "digest_of": recorder.digesting(digest_of),
+        }
         call = Call(
             call_id=call_id,
             tenant=tenant,
             spec=spec,
             plan=plan,
-            scheduler=CallScheduler(
-                plan, yield_window=self._settings.yield_window, byte_credit=self._settings.byte_credit
-            ),
+            scheduler=CallScheduler(plan, **options),
+            recorder=recorder,
             log_limit_bytes=self._settings.event_log_size_bytes,
             sampling=sampling_from_proto(spec.sampling) if spec.HasField("sampling") else Sampling(),
             dispatcher=self._dispatcher,
@@ -167,7 +202,9 @@ class CallTable:
         )
         if plan.streaming_inputs:
             call.when_input_room(inputs.move)
-        record = _Record(call=call, inputs=inputs, request_key=(tenant, spec.request_id), digest=digest)
+        record = _Record(
+            call=call, graph=entry.message, inputs=inputs, request_key=(tenant, spec.request_id), digest=digest
+        )
         self._records[call_id] = record
         if spec.request_id:
             self._by_request[record.request_key] = record
@@ -289,8 +326,22 @@ class CallTable:
         self.forget_ended()
         record = self._records.get(call_id)
         if record is None or record.call.tenant != tenant:
-            raise OmniFlowError(Reason.UNKNOWN_CALL, f"There is no call {call_id!r}, or its events have expired.")
+            raise OmniFlowError(
+                Reason.UNKNOWN_CALL,
+                f"There is no call {call_id!r}, or its events have expired; ListCalls names those that are known.",
+            )
         return record
+
+    # --- sight ----------------------------------------------------------------------------------------------------------
+
+    def known(self, *, tenant: str) -> dict[str, KnownCall]:
+        """The calls of a tenant, by identifier."""
+        self.forget_ended()
+        return {call_id: _known(r) for call_id, r in self._records.items() if r.call.tenant == tenant}
+
+    def find_known(self, call_id: str, *, tenant: str) -> KnownCall:
+        """As `find`, with what the table knows of the call."""
+        return _known(self._find(call_id, tenant))
 
     # --- ends -------------------------------------------------------------------------------------------------------------
 
@@ -311,7 +362,7 @@ class CallTable:
                 record.inputs.close()
                 record.inputs = None
             record.end_s = time.monotonic()
-            record.kept_bytes = call.log.kept_bytes
+            record.kept_bytes = call.log.kept_bytes + call.recorder.seal(call.scheduler.active_count)
             self._ended[call.call_id] = record
             self._ended_bytes += record.kept_bytes
         self.forget_ended()
@@ -356,6 +407,12 @@ class CallTable:
         assert set(self._ended) <= set(self._records), "an ended call is not on record"
         assert self._ended_bytes == sum(r.kept_bytes for r in self._ended.values()), "kept bytes are miscounted"
         assert self.active_count == len(self._records) - len(self._ended), "calls are miscounted"
+
+
+def _known(record: _Record) -> KnownCall:
+    ago_s = time.monotonic() - record.end_s
+    end_unix_s = time.time() - ago_s if record.call.has_ended else None
+    return KnownCall(call=record.call, graph=record.graph, end_unix_s=end_unix_s)
 
 
 def _joined(record: _Record, digest: bytes) -> Call:

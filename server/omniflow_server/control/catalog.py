@@ -49,7 +49,7 @@ class Catalog:
         return entry
 
     def check(self, message: graph_spec_pb2.GraphSpec) -> list[Finding]:
-        """Every finding of the planner, and interfaces that are not registered."""
+        """Every finding of the planner, and what this installation does not have: interfaces, global parameters."""
         findings = list(find_faults(graph_spec_from_proto(message)))
         for i, node in enumerate(message.nodes):
             if node.interface not in self._interfaces:
@@ -65,6 +65,15 @@ class Catalog:
                         node=node.name,
                     )
                 )
+        for i, parameter in enumerate(message.global_parameters):
+            findings.append(
+                Finding(
+                    reason="UNSUPPORTED",
+                    field=f"graph.global_parameters[{i}]",
+                    message=f"No memory manager of this installation holds the global parameter {parameter.name!r}.",
+                    fix="Remove the parameter; this version plans such graphs, but does not run them.",
+                )
+            )
         return findings
 
     def compile(self, message: graph_spec_pb2.GraphSpec) -> CatalogEntry:

@@ -1,7 +1,8 @@
 """Runs activations: inline here, or on a replica that is chosen once per call and node.
 
 Knows replicas and their streams; does not know graphs or order. An activation whose role has no ready replica waits for
-one (a restart takes a second or two); one that its replica has no room for waits in the replica's own queue here.
+one (a restart takes a second or two); one that its replica has no room for waits in the replica's own queue here; one of
+a session-ordered node waits until those of the session's earlier calls have ended.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.large_values import ValueFetcher, ValueStore, externalise
 from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
-from omniflow_core.control.balance import Candidate, choose
-from omniflow_core.control.commands import StartActivation
+from omniflow_core.control.balance import Candidate
+from omniflow_core.control.commands import Facet, StartActivation
 from omniflow_core.control.events import ActivationFailed
+from omniflow_core.control.gates import GateKey, SessionGates
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_core.graph.spec import NodeSpec
 from omniflow_server.control.call import Call
@@ -73,11 +75,17 @@ class ReplicaDispatcher:
         self._byte_credit = byte_credit
         self._yield_window = yield_window
         self._links: dict[ReplicaKey, ReplicaLink] = {}
+        self._links_by_name: dict[str, ReplicaLink] = {}
         self._link_tasks: dict[ReplicaKey, asyncio.Task[None]] = {}
         self._on_connections_changed = on_connections_changed
         self._waiting: dict[str, deque[_Waiting]] = defaultdict(deque)
         self._queued: dict[ReplicaKey, deque[tuple[Call, StartActivation]]] = defaultdict(deque)
         self._turns: dict[str, int] = defaultdict(int)
+        self._gates = SessionGates()
+        self._gated: dict[tuple[str, int], tuple[Call, StartActivation]] = {}
+        """Starts that wait for an earlier call of their session, by call and activation."""
+        self._inside: dict[tuple[str, int], GateKey] = {}
+        """Activations that entered a session's gate, waiting ones too."""
         self._to_release: dict[ReplicaLink, list[str]] = {}
         registry.subscribe(self._on_registration)
 
@@ -85,8 +93,32 @@ class ReplicaDispatcher:
 
     def start(self, call: Call, command: StartActivation) -> None:
         """Runs an activation; what comes of it arrives at the call as events."""
+        if self._enter_gate(call, command):
+            self._begin(call, command)
+        else:
+            self._gated[call.call_id, command.activation_id] = call, command
+
+    def _enter_gate(self, call: Call, command: StartActivation) -> bool:
+        """False when an earlier call of the session still has an activation of a session-ordered interface."""
         spec = command.node.spec
         assert spec is not None, "the call's source is not run"
+        if command.node.gate < 0 or not call.spec.session:
+            return True
+        key = GateKey(call.tenant, call.spec.session, spec.interface)
+        self._inside[call.call_id, command.activation_id] = key
+        return self._gates.enter(key, call.call_id, command.activation_id) is not None
+
+    def ended(self, call: Call, activation_id: int) -> None:
+        """An activation has ended, or will not start: the session's next call may go on."""
+        key = self._inside.pop((call.call_id, activation_id), None)
+        if key is None:
+            return
+        for entry in self._gates.leave(key, call.call_id, activation_id):
+            self._begin(*self._gated.pop((entry.call_id, entry.activation_id)))
+
+    def _begin(self, call: Call, command: StartActivation) -> None:
+        spec = command.node.spec
+        assert spec is not None
         if spec.timeout_s is not None:
             call.timeouts[command.activation_id] = asyncio.get_running_loop().call_later(
                 spec.timeout_s, self._time_out, call, command
@@ -124,30 +156,29 @@ class ReplicaDispatcher:
     # --- choice of a replica ------------------------------------------------------------------------------------------
 
     def _replica_for(self, call: Call, spec: NodeSpec) -> ReplicaLink | None:
-        """The replica of the call's node: the first choice holds until that replica is lost."""
-        chosen = call.replicas.get(spec.name)
-        if isinstance(chosen, ReplicaLink) and chosen.is_connected and not spec.is_spread:
-            return chosen
-        links = [
-            link
+        """The replica of the call's node: the first choice holds until that replica is lost, also while it drains."""
+        kept = call.replicas.kept(spec)
+        known = self._links_by_name.get(kept) if kept is not None else None
+        if known is not None and known.is_connected:
+            return known
+        candidates = [
+            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key]))
             for link in self._links.values()
             if link.is_connected
             and link.registration.is_ready
             and link.registration.replica.role == spec.role
             and spec.interface in link.registration.replica.interfaces
         ]
-        if not links:
+        if not candidates:
             return None
         self._turns[spec.name] += 1
-        candidates = [
-            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key])) for link in links
-        ]
-        index = choose(
-            spec.balance, candidates, turn=self._turns[spec.name], affinity=call.spec.session or call.call_id
-        )
-        call.replicas[spec.name] = links[index]
-        call.used_replicas.add(links[index])
-        return links[index]
+        affinity = call.spec.session or call.call_id
+        chosen = call.replicas.replica_for(spec, candidates, turn=self._turns[spec.name], affinity=affinity)
+        if chosen is None:
+            return None
+        link = self._links_by_name[chosen.key]
+        call.used_replicas.add(link)
+        return link
 
     def _links_of(self, call: Call) -> set[ReplicaLink]:
         """Replicas that have worked for the call: with `spread` a node has more than its last choice."""
@@ -225,13 +256,28 @@ class ReplicaDispatcher:
             message.deadline.CopyFrom(call.spec.deadline)
         if call.spec.HasField("sampling"):
             message.sampling.CopyFrom(call.spec.sampling)
-        facet = message.facets.add(input_group=command.group)
-        for name, values in command.fields.items():
-            field = facet.fields[name]
-            for value in values:
+        key = self._inside.get((call.call_id, command.activation_id))
+        entry = self._gates.entry_of(key, call.call_id, command.activation_id) if key is not None else None
+        if entry is not None:
+            message.session_ordinal = entry.ordinal
+        for facet in command.facets:
+            self._add_facet(message, call, facet, command.origin_path)
+        for ordinal, fields in enumerate(command.delivered):
+            delivered = message.delivered_yields.add(ordinal=ordinal)
+            for name, value in fields.items():
                 assert isinstance(value, CarriedValue)
-                field.values.add(value=self._portable(value.message, call), origin_path=command.origin_path)
+                delivered.fields[name].CopyFrom(self._portable(value.message, call))
         return message
+
+    def _add_facet(self, message: pb.StartActivation, call: Call, facet: Facet, path: tuple[int, ...]) -> None:
+        added = message.facets.add(input_group=facet.group)
+        for name, values in facet.fields.items():
+            field = added.fields[name]
+            paths = facet.paths[name] if facet.paths is not None else (path,) * len(values)
+            for value, origin_path in zip(values, paths, strict=True):
+                assert isinstance(value, CarriedValue)
+                field.values.add(value=self._portable(value.message, call), origin_path=origin_path)
+            field.context_count = facet.context.get(name, 0)
 
     def _portable(self, value: value_pb2.Value, call: Call) -> value_pb2.Value:
         """The value as it may travel to a role: large payloads stay here and are fetched."""
@@ -266,6 +312,10 @@ class ReplicaDispatcher:
             return owner is call and activation_id in (0, command.activation_id)
 
         dropped: list[StartActivation] = []
+        for place, gated in list(self._gated.items()):
+            if is_meant(*gated):
+                del self._gated[place]
+                dropped.append(gated[1])
         for role, waiting in self._waiting.items():
             meant = [item for item in waiting if is_meant(item.call, item.command)]
             if meant:
@@ -311,16 +361,21 @@ class ReplicaDispatcher:
         if old is not None:
             self._disconnect(old)
         link = ReplicaLink(registration, self._identity, on_idle=lambda: self._on_room(key))
-        self._links[key] = link
+        self._links[key] = self._links_by_name[link.name] = link
         self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
 
     def _disconnect(self, link: ReplicaLink) -> None:
         """Ends a replica's stream. At once out of the tables: its task may take its time, or never have begun."""
         key = link.registration.key
-        del self._links[key]
+        self._drop_link(link)
         self._link_tasks.pop(key).cancel()
         link.is_connected = False
         self._requeue(link)
+
+    def _drop_link(self, link: ReplicaLink) -> None:
+        del self._links[link.registration.key]
+        if self._links_by_name.get(link.name) is link:
+            del self._links_by_name[link.name]
 
     async def _keep_connected(self, link: ReplicaLink) -> None:
         """Holds the stream to a replica for as long as its registration stands."""
@@ -337,7 +392,7 @@ class ReplicaDispatcher:
                 await asyncio.sleep(delay_s)
         finally:
             if self._links.get(key) is link:
-                del self._links[key]
+                self._drop_link(link)
                 del self._link_tasks[key]
                 self._requeue(link)
 

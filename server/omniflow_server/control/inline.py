@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from omniflow.activation import Activation
@@ -19,7 +18,7 @@ from omniflow.interface import Context, Inputs, Interface, Outputs
 from omniflow.large_values import ValueFetcher, decode
 from omniflow.threads import ThreadPool
 from omniflow.values import Value
-from omniflow_core.control.commands import StartActivation
+from omniflow_core.control.commands import Facet, StartActivation
 from omniflow_core.control.events import ActivationAccepted, ActivationFailed, ActivationFinished, ActivationYielded
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_server.control.carried import CarriedValue, data_of
@@ -98,8 +97,8 @@ class InlineExecutor:
             priority=call.spec.priority,
             deadline_unix_s=call.deadline_unix_s,
         )
-        needs_fetch = any(_carried(v).is_remote for values in command.fields.values() for v in values)
-        inputs = Inputs(command.group, {} if needs_fetch else _natives(command.fields))
+        needs_fetch = any(_carried(v).is_remote for f in command.facets for values in f.fields.values() for v in values)
+        inputs = Inputs("", {}) if needs_fetch else _joined([_read(facet) for facet in command.facets])
         interface = self._interfaces[spec.interface]
         activation = Activation(
             interface,
@@ -156,11 +155,14 @@ class InlineExecutor:
             del self._running[place]
 
     async def _fetch(self, command: StartActivation) -> Inputs:
-        fields = {
-            name: tuple([await decode(_carried(v).message, self._fetcher) for v in values])
-            for name, values in command.fields.items()
-        }
-        return Inputs(command.group, fields)
+        facets = []
+        for facet in command.facets:
+            fields = {
+                name: tuple([await decode(_carried(v).message, self._fetcher) for v in values])
+                for name, values in facet.fields.items()
+            }
+            facets.append(Inputs(facet.group, fields, context=facet.context))
+        return _joined(facets)
 
 
 async def _accept(call: Call, activation_id: int) -> None:
@@ -218,8 +220,14 @@ def _carried(value: object) -> CarriedValue:
     return value
 
 
-def _natives(fields: Mapping[str, tuple[object, ...]]) -> dict[str, tuple[Value, ...]]:
-    return {name: tuple([_carried(value).native for value in values]) for name, values in fields.items()}
+def _read(facet: Facet) -> Inputs:
+    fields = {name: tuple([_carried(value).native for value in values]) for name, values in facet.fields.items()}
+    return Inputs(facet.group, fields, context=facet.context)
+
+
+def _joined(facets: list[Inputs]) -> Inputs:
+    """The inputs of an activation: of its only group, or of the facets of a count join."""
+    return facets[0] if len(facets) == 1 else Inputs("", {}, facets=tuple(facets))
 
 
 def _size_of(value: Value) -> int:

@@ -25,8 +25,11 @@ class ControlSettings:
     """The same for one tenant."""
     event_log_size_bytes: int = 8 * 1024 * 1024
     """Events of one call kept for a slow or lost reader; producers wait beyond it."""
+    call_record_size_bytes: int = 1024 * 1024
+    """What `omniflow call show` and `save` know of one call; later events of a call that passes it are only counted."""
     ended_call_ttl_s: float = 300.0
-    """How long an ended call can be read and resumed, unless 1,024 later calls or 12 MiB of their events push it out."""
+    """How long an ended call can be read and resumed, unless 1,024 later calls or 12 MiB of their events and records push it
+    out."""
     detach_grace_s: float = 10.0
     """How long a call runs on without a client unless it asks otherwise."""
     drain_timeout_s: float = 30.0

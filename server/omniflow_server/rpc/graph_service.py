@@ -7,16 +7,17 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf import timestamp_pb2
 
 from omniflow.graph.v1 import graph_service_pb2 as pb
 from omniflow.rpc_errors import ServicerContext, abort
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 from omniflow_server.control.call import Call
-from omniflow_server.control.calls import CallTable
+from omniflow_server.control.calls import CallTable, KnownCall
 from omniflow_server.rpc.collected import RUN_LIMIT_BYTES, Collected
 from omniflow_server.rpc.conversation import Conversation, no_tool_call
 from omniflow_server.rpc.event_stream import EventStream
+from omniflow_server.rpc.inspection import inspection_to_proto, timestamp
+from omniflow_server.rpc.paging import page
 from omniflow_server.rpc.principal import tenant_of
 from omniflow_server.rpc.validate import validate
 
@@ -41,6 +42,10 @@ class GraphServicer:
             "RunCall": unary(self.RunCall, pb.RunCallRequest.FromString, pb.RunCallResponse.SerializeToString),
             "PushInput": unary(self.PushInput, pb.PushInputRequest.FromString, pb.PushInputResponse.SerializeToString),
             "GetCall": unary(self.GetCall, pb.GetCallRequest.FromString, pb.GetCallResponse.SerializeToString),
+            "ListCalls": unary(self.ListCalls, pb.ListCallsRequest.FromString, pb.ListCallsResponse.SerializeToString),
+            "InspectCall": unary(
+                self.InspectCall, pb.InspectCallRequest.FromString, pb.InspectCallResponse.SerializeToString
+            ),
             "CancelCall": unary(
                 self.CancelCall, pb.CancelCallRequest.FromString, pb.CancelCallResponse.SerializeToString
             ),
@@ -119,17 +124,27 @@ class GraphServicer:
     async def GetCall(self, request: pb.GetCallRequest, context: ServicerContext) -> pb.GetCallResponse:
         validate(request)
         call = self._calls.find(request.call_id, tenant=tenant_of(context))
-        created = timestamp_pb2.Timestamp()
-        created.FromNanoseconds(int(call.create_time_s * 1e9))
         return pb.GetCallResponse(
             state=call.state,
             last_sequence=call.log.last,
             first_kept_sequence=call.log.first_kept,
             graph=call.plan.spec.name,
-            create_time=created,
+            create_time=timestamp(call.create_time_s),
             is_attached=call.log.reader_count > 0,
             active_activations=call.scheduler.active_count,
         )
+
+    async def ListCalls(self, request: pb.ListCallsRequest, context: ServicerContext) -> pb.ListCallsResponse:
+        validate(request)
+        known = self._calls.known(tenant=tenant_of(context))
+        names, next_token = page(sorted(known), request.page_size, request.page_token)
+        return pb.ListCallsResponse(calls=[_summary(known[name]) for name in names], next_page_token=next_token)
+
+    async def InspectCall(self, request: pb.InspectCallRequest, context: ServicerContext) -> pb.InspectCallResponse:
+        validate(request)
+        known = self._calls.find_known(request.call_id, tenant=tenant_of(context))
+        inspection = inspection_to_proto(known.call, known.graph, self._calls.scheduler_options)
+        return pb.InspectCallResponse(state=known.call.state, call=inspection)
 
     async def CancelCall(self, request: pb.CancelCallRequest, context: ServicerContext) -> pb.CancelCallResponse:
         validate(request)
@@ -139,6 +154,19 @@ class GraphServicer:
             call_id=request.call_id, request_id=request.request_id, tenant=tenant_of(context), reason=request.reason
         )
         return pb.CancelCallResponse(is_cancelled=is_cancelled)
+
+
+def _summary(known: KnownCall) -> pb.CallSummary:
+    call = known.call
+    return pb.CallSummary(
+        call_id=call.call_id,
+        graph=call.plan.spec.name,
+        state=call.state,
+        create_time=timestamp(call.create_time_s),
+        end_time=timestamp(known.end_unix_s) if known.end_unix_s is not None else None,
+        session=call.spec.session,
+        active_activations=call.scheduler.active_count,
+    )
 
 
 def _too_large(size_bytes: int) -> OmniFlowError:

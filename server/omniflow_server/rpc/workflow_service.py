@@ -8,9 +8,10 @@ from omniflow.rpc_errors import ServicerContext
 from omniflow.workflow.v1 import workflow_service_pb2 as pb
 from omniflow.workflow.v1 import workflow_service_pb2_grpc as pb_grpc
 from omniflow_core.errors import invalid_field
+from omniflow_core.graph.drawing import draw
 from omniflow_core.graph.explain import explain
 from omniflow_core.graph.findings import Finding
-from omniflow_core.graph.plan import GraphPlan
+from omniflow_core.graph.plan import GraphPlan, JoinKind
 from omniflow_server.control.catalog import Catalog, CatalogEntry
 from omniflow_server.rpc.paging import how_many_fit, page
 from omniflow_server.rpc.validate import validate
@@ -62,14 +63,21 @@ class WorkflowServicer(pb_grpc.WorkflowServiceServicer):
 
 def explanation(plan: GraphPlan) -> pb.ExplainGraphResponse:
     """The plan as a message."""
-    response = pb.ExplainGraphResponse(edge_count=len(plan.spec.edges), text=explain(plan))
-    for source in (plan.source, *(plan.nodes[name] for name in plan.order)):
-        for delivery in source.deliveries:
-            group = response.groups.add(
-                node=delivery.node.name, group=delivery.group, kind=pb.JOIN_KIND_SINGLE, anchor_node=source.name
-            )
-            group.routes.add(nodes=[source.name], fields=[target for _, target in delivery.fields])
+    response = pb.ExplainGraphResponse(edge_count=len(plan.spec.edges), text=explain(plan), svg=draw(plan))
+    for planned in plan.groups:
+        group = response.groups.add(
+            node=planned.node, group=planned.group, kind=JOIN_KINDS[planned.kind], anchor_node=planned.anchor
+        )
+        for route in planned.routes:
+            group.routes.add(nodes=route.nodes, fields=route.fields)
     return response
+
+
+JOIN_KINDS = {
+    JoinKind.SINGLE: pb.JOIN_KIND_SINGLE,
+    JoinKind.PREFIX: pb.JOIN_KIND_PREFIX,
+    JoinKind.COUNT: pb.JOIN_KIND_COUNT,
+}
 
 
 def _diagnostic(finding: Finding) -> pb.Diagnostic:

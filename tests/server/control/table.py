@@ -109,6 +109,9 @@ class ScriptedDispatcher:
     def release(self, call: Call) -> None:
         self.released.append(call.call_id)
 
+    def ended(self, call: Call, activation_id: int) -> None:
+        """No activation waits for another one's end here."""
+
     async def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncGenerator[bytes, None]:
         pieces = self.payloads[ref.value_id]
         if pieces is None:

@@ -367,7 +367,8 @@ async def test_ended_calls_are_bounded_in_bytes(table: Table, monkeypatch: pytes
         table.read(call)
         table.calls.check_integrity()
     assert len(table.calls._records) == 2
-    assert table.calls._ended_bytes == sum(r.call.log.kept_bytes for r in table.calls._records.values())
+    sizes = [r.call.log.kept_bytes + r.call.recorder.size_bytes for r in table.calls._records.values()]
+    assert table.calls._ended_bytes == sum(sizes)
 
 
 async def test_kept_bytes_do_not_drift_when_logs_are_trimmed_after_the_end() -> None:

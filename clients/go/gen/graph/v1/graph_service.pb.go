@@ -1460,6 +1460,317 @@ func (x *GetCallResponse) GetActiveActivations() uint32 {
 	return 0
 }
 
+// Request of ListCalls.
+type ListCallsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most this many, 50 when 0, capped at 1,000.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From an earlier response.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCallsRequest) Reset() {
+	*x = ListCallsRequest{}
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCallsRequest) ProtoMessage() {}
+
+func (x *ListCallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCallsRequest.ProtoReflect.Descriptor instead.
+func (*ListCallsRequest) Descriptor() ([]byte, []int) {
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListCallsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListCallsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A call in a list.
+type CallSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Server-side call identifier.
+	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Resource name of the graph.
+	Graph string `protobuf:"bytes,2,opt,name=graph,proto3" json:"graph,omitempty"`
+	// State.
+	State CallState `protobuf:"varint,3,opt,name=state,proto3,enum=omniflow.graph.v1.CallState" json:"state,omitempty"`
+	// When it was accepted.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// When its terminal event came; absent before.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Session, sessions/{session}; empty without one.
+	Session string `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"`
+	// Activations that have not ended.
+	ActiveActivations uint32 `protobuf:"varint,7,opt,name=active_activations,json=activeActivations,proto3" json:"active_activations,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *CallSummary) Reset() {
+	*x = CallSummary{}
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallSummary) ProtoMessage() {}
+
+func (x *CallSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallSummary.ProtoReflect.Descriptor instead.
+func (*CallSummary) Descriptor() ([]byte, []int) {
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CallSummary) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *CallSummary) GetGraph() string {
+	if x != nil {
+		return x.Graph
+	}
+	return ""
+}
+
+func (x *CallSummary) GetState() CallState {
+	if x != nil {
+		return x.State
+	}
+	return CallState_CALL_STATE_UNSPECIFIED
+}
+
+func (x *CallSummary) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *CallSummary) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *CallSummary) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *CallSummary) GetActiveActivations() uint32 {
+	if x != nil {
+		return x.ActiveActivations
+	}
+	return 0
+}
+
+// Response of ListCalls.
+type ListCallsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One page.
+	Calls []*CallSummary `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCallsResponse) Reset() {
+	*x = ListCallsResponse{}
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCallsResponse) ProtoMessage() {}
+
+func (x *ListCallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCallsResponse.ProtoReflect.Descriptor instead.
+func (*ListCallsResponse) Descriptor() ([]byte, []int) {
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListCallsResponse) GetCalls() []*CallSummary {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *ListCallsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request of InspectCall.
+type InspectCallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From CallAccepted.
+	CallId        string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectCallRequest) Reset() {
+	*x = InspectCallRequest{}
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectCallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectCallRequest) ProtoMessage() {}
+
+func (x *InspectCallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectCallRequest.ProtoReflect.Descriptor instead.
+func (*InspectCallRequest) Descriptor() ([]byte, []int) {
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *InspectCallRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+// Response of InspectCall.
+type InspectCallResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// State.
+	State CallState `protobuf:"varint,1,opt,name=state,proto3,enum=omniflow.graph.v1.CallState" json:"state,omitempty"`
+	// The call from the inside.
+	Call          *CallInspection `protobuf:"bytes,2,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectCallResponse) Reset() {
+	*x = InspectCallResponse{}
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectCallResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectCallResponse) ProtoMessage() {}
+
+func (x *InspectCallResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectCallResponse.ProtoReflect.Descriptor instead.
+func (*InspectCallResponse) Descriptor() ([]byte, []int) {
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *InspectCallResponse) GetState() CallState {
+	if x != nil {
+		return x.State
+	}
+	return CallState_CALL_STATE_UNSPECIFIED
+}
+
+func (x *InspectCallResponse) GetCall() *CallInspection {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
 // Request of CancelCall. One of the two must be set; call_id wins.
 type CancelCallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1475,7 +1786,7 @@ type CancelCallRequest struct {
 
 func (x *CancelCallRequest) Reset() {
 	*x = CancelCallRequest{}
-	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[20]
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1798,7 @@ func (x *CancelCallRequest) String() string {
 func (*CancelCallRequest) ProtoMessage() {}
 
 func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[20]
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1811,7 @@ func (x *CancelCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallRequest.ProtoReflect.Descriptor instead.
 func (*CancelCallRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{20}
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelCallRequest) GetCallId() string {
@@ -1535,7 +1846,7 @@ type CancelCallResponse struct {
 
 func (x *CancelCallResponse) Reset() {
 	*x = CancelCallResponse{}
-	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[21]
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1858,7 @@ func (x *CancelCallResponse) String() string {
 func (*CancelCallResponse) ProtoMessage() {}
 
 func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[21]
+	mi := &file_omniflow_graph_v1_graph_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1871,7 @@ func (x *CancelCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCallResponse.ProtoReflect.Descriptor instead.
 func (*CancelCallResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{21}
+	return file_omniflow_graph_v1_graph_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelCallResponse) GetIsCancelled() bool {
@@ -1574,7 +1885,7 @@ var File_omniflow_graph_v1_graph_service_proto protoreflect.FileDescriptor
 
 const file_omniflow_graph_v1_graph_service_proto_rawDesc = "" +
 	"\n" +
-	"%omniflow/graph/v1/graph_service.proto\x12\x11omniflow.graph.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a omniflow/graph/v1/sampling.proto\"\x9c\x06\n" +
+	"%omniflow/graph/v1/graph_service.proto\x12\x11omniflow.graph.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a\"omniflow/graph/v1/inspection.proto\x1a omniflow/graph/v1/sampling.proto\"\x9c\x06\n" +
 	"\bCallSpec\x12&\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x01R\trequestId\x12\"\n" +
@@ -1671,7 +1982,28 @@ const file_omniflow_graph_v1_graph_service_proto_rawDesc = "" +
 	"createTime\x12\x1f\n" +
 	"\vis_attached\x18\x06 \x01(\bR\n" +
 	"isAttached\x12-\n" +
-	"\x12active_activations\x18\a \x01(\rR\x11activeActivations\"~\n" +
+	"\x12active_activations\x18\a \x01(\rR\x11activeActivations\"f\n" +
+	"\x10ListCallsRequest\x12*\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00R\bpageSize\x12&\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x02R\tpageToken\"\xad\x02\n" +
+	"\vCallSummary\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x14\n" +
+	"\x05graph\x18\x02 \x01(\tR\x05graph\x122\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1c.omniflow.graph.v1.CallStateR\x05state\x12;\n" +
+	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x125\n" +
+	"\bend_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x18\n" +
+	"\asession\x18\x06 \x01(\tR\asession\x12-\n" +
+	"\x12active_activations\x18\a \x01(\rR\x11activeActivations\"q\n" +
+	"\x11ListCallsResponse\x124\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1e.omniflow.graph.v1.CallSummaryR\x05calls\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"8\n" +
+	"\x12InspectCallRequest\x12\"\n" +
+	"\acall_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x06callId\"\x80\x01\n" +
+	"\x13InspectCallResponse\x122\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1c.omniflow.graph.v1.CallStateR\x05state\x125\n" +
+	"\x04call\x18\x02 \x01(\v2!.omniflow.graph.v1.CallInspectionR\x04call\"~\n" +
 	"\x11CancelCallRequest\x12 \n" +
 	"\acall_id\x18\x01 \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x01R\x06callId\x12&\n" +
 	"\n" +
@@ -1685,7 +2017,7 @@ const file_omniflow_graph_v1_graph_service_proto_rawDesc = "" +
 	"\x12CALL_STATE_RUNNING\x10\x02\x12\x19\n" +
 	"\x15CALL_STATE_CANCELLING\x10\x03\x12\x17\n" +
 	"\x13CALL_STATE_FINISHED\x10\x04\x12\x15\n" +
-	"\x11CALL_STATE_FAILED\x10\x052\xe3\x06\n" +
+	"\x11CALL_STATE_FAILED\x10\x052\xd2\b\n" +
 	"\fGraphService\x12\x87\x01\n" +
 	"\n" +
 	"StreamCall\x12$.omniflow.graph.v1.StreamCallRequest\x1a%.omniflow.graph.v1.StreamCallResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/{graph=graphs/*}:streamCall0\x01\x12c\n" +
@@ -1694,7 +2026,9 @@ const file_omniflow_graph_v1_graph_service_proto_rawDesc = "" +
 	"\n" +
 	"ResumeCall\x12$.omniflow.graph.v1.ResumeCallRequest\x1a%.omniflow.graph.v1.ResumeCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/calls:resume0\x01\x12\x80\x01\n" +
 	"\tPushInput\x12#.omniflow.graph.v1.PushInputRequest\x1a$.omniflow.graph.v1.PushInputResponse\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/calls/{call_id}:pushInput\x12m\n" +
-	"\aGetCall\x12!.omniflow.graph.v1.GetCallRequest\x1a\".omniflow.graph.v1.GetCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/calls/{call_id}\x12\x80\x01\n" +
+	"\aGetCall\x12!.omniflow.graph.v1.GetCallRequest\x1a\".omniflow.graph.v1.GetCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/calls/{call_id}\x12i\n" +
+	"\tListCalls\x12#.omniflow.graph.v1.ListCallsRequest\x1a$.omniflow.graph.v1.ListCallsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/calls\x12\x81\x01\n" +
+	"\vInspectCall\x12%.omniflow.graph.v1.InspectCallRequest\x1a&.omniflow.graph.v1.InspectCallResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/calls/{call_id}:inspect\x12\x80\x01\n" +
 	"\n" +
 	"CancelCall\x12$.omniflow.graph.v1.CancelCallRequest\x1a%.omniflow.graph.v1.CancelCallResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/calls/{call_id}:cancelb\x06proto3"
 
@@ -1711,7 +2045,7 @@ func file_omniflow_graph_v1_graph_service_proto_rawDescGZIP() []byte {
 }
 
 var file_omniflow_graph_v1_graph_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_omniflow_graph_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_omniflow_graph_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_omniflow_graph_v1_graph_service_proto_goTypes = []any{
 	(CallState)(0),                // 0: omniflow.graph.v1.CallState
 	(*CallSpec)(nil),              // 1: omniflow.graph.v1.CallSpec
@@ -1734,69 +2068,85 @@ var file_omniflow_graph_v1_graph_service_proto_goTypes = []any{
 	(*PushInputResponse)(nil),     // 18: omniflow.graph.v1.PushInputResponse
 	(*GetCallRequest)(nil),        // 19: omniflow.graph.v1.GetCallRequest
 	(*GetCallResponse)(nil),       // 20: omniflow.graph.v1.GetCallResponse
-	(*CancelCallRequest)(nil),     // 21: omniflow.graph.v1.CancelCallRequest
-	(*CancelCallResponse)(nil),    // 22: omniflow.graph.v1.CancelCallResponse
-	nil,                           // 23: omniflow.graph.v1.CallSpec.InputsEntry
-	nil,                           // 24: omniflow.graph.v1.RunCallResponse.OutputsEntry
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*SamplingParameters)(nil),    // 26: omniflow.graph.v1.SamplingParameters
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
-	(*GraphEvent)(nil),            // 28: omniflow.graph.v1.GraphEvent
-	(*v1.Value)(nil),              // 29: omniflow.common.v1.Value
-	(*CallFinished)(nil),          // 30: omniflow.graph.v1.CallFinished
-	(*v1.PayloadChunk)(nil),       // 31: omniflow.common.v1.PayloadChunk
+	(*ListCallsRequest)(nil),      // 21: omniflow.graph.v1.ListCallsRequest
+	(*CallSummary)(nil),           // 22: omniflow.graph.v1.CallSummary
+	(*ListCallsResponse)(nil),     // 23: omniflow.graph.v1.ListCallsResponse
+	(*InspectCallRequest)(nil),    // 24: omniflow.graph.v1.InspectCallRequest
+	(*InspectCallResponse)(nil),   // 25: omniflow.graph.v1.InspectCallResponse
+	(*CancelCallRequest)(nil),     // 26: omniflow.graph.v1.CancelCallRequest
+	(*CancelCallResponse)(nil),    // 27: omniflow.graph.v1.CancelCallResponse
+	nil,                           // 28: omniflow.graph.v1.CallSpec.InputsEntry
+	nil,                           // 29: omniflow.graph.v1.RunCallResponse.OutputsEntry
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*SamplingParameters)(nil),    // 31: omniflow.graph.v1.SamplingParameters
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*GraphEvent)(nil),            // 33: omniflow.graph.v1.GraphEvent
+	(*v1.Value)(nil),              // 34: omniflow.common.v1.Value
+	(*CallFinished)(nil),          // 35: omniflow.graph.v1.CallFinished
+	(*v1.PayloadChunk)(nil),       // 36: omniflow.common.v1.PayloadChunk
+	(*CallInspection)(nil),        // 37: omniflow.graph.v1.CallInspection
 }
 var file_omniflow_graph_v1_graph_service_proto_depIdxs = []int32{
-	23, // 0: omniflow.graph.v1.CallSpec.inputs:type_name -> omniflow.graph.v1.CallSpec.InputsEntry
-	25, // 1: omniflow.graph.v1.CallSpec.heartbeat_interval:type_name -> google.protobuf.Duration
-	25, // 2: omniflow.graph.v1.CallSpec.detach_grace:type_name -> google.protobuf.Duration
-	26, // 3: omniflow.graph.v1.CallSpec.sampling:type_name -> omniflow.graph.v1.SamplingParameters
-	27, // 4: omniflow.graph.v1.CallSpec.deadline:type_name -> google.protobuf.Timestamp
+	28, // 0: omniflow.graph.v1.CallSpec.inputs:type_name -> omniflow.graph.v1.CallSpec.InputsEntry
+	30, // 1: omniflow.graph.v1.CallSpec.heartbeat_interval:type_name -> google.protobuf.Duration
+	30, // 2: omniflow.graph.v1.CallSpec.detach_grace:type_name -> google.protobuf.Duration
+	31, // 3: omniflow.graph.v1.CallSpec.sampling:type_name -> omniflow.graph.v1.SamplingParameters
+	32, // 4: omniflow.graph.v1.CallSpec.deadline:type_name -> google.protobuf.Timestamp
 	1,  // 5: omniflow.graph.v1.StreamCallRequest.call:type_name -> omniflow.graph.v1.CallSpec
-	28, // 6: omniflow.graph.v1.StreamCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
+	33, // 6: omniflow.graph.v1.StreamCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
 	1,  // 7: omniflow.graph.v1.RunCallRequest.call:type_name -> omniflow.graph.v1.CallSpec
-	29, // 8: omniflow.graph.v1.OutputValues.values:type_name -> omniflow.common.v1.Value
-	24, // 9: omniflow.graph.v1.RunCallResponse.outputs:type_name -> omniflow.graph.v1.RunCallResponse.OutputsEntry
-	30, // 10: omniflow.graph.v1.RunCallResponse.finished:type_name -> omniflow.graph.v1.CallFinished
+	34, // 8: omniflow.graph.v1.OutputValues.values:type_name -> omniflow.common.v1.Value
+	29, // 9: omniflow.graph.v1.RunCallResponse.outputs:type_name -> omniflow.graph.v1.RunCallResponse.OutputsEntry
+	35, // 10: omniflow.graph.v1.RunCallResponse.finished:type_name -> omniflow.graph.v1.CallFinished
 	8,  // 11: omniflow.graph.v1.ConverseCallRequest.messages:type_name -> omniflow.graph.v1.ConverseMessage
 	9,  // 12: omniflow.graph.v1.ConverseMessage.start:type_name -> omniflow.graph.v1.StartCall
 	11, // 13: omniflow.graph.v1.ConverseMessage.input:type_name -> omniflow.graph.v1.StreamInput
 	12, // 14: omniflow.graph.v1.ConverseMessage.tool_result:type_name -> omniflow.graph.v1.ToolResult
-	31, // 15: omniflow.graph.v1.ConverseMessage.chunk:type_name -> omniflow.common.v1.PayloadChunk
+	36, // 15: omniflow.graph.v1.ConverseMessage.chunk:type_name -> omniflow.common.v1.PayloadChunk
 	13, // 16: omniflow.graph.v1.ConverseMessage.cancel:type_name -> omniflow.graph.v1.Cancel
 	10, // 17: omniflow.graph.v1.ConverseMessage.credit:type_name -> omniflow.graph.v1.Credit
 	15, // 18: omniflow.graph.v1.ConverseMessage.resume:type_name -> omniflow.graph.v1.ResumeCallRequest
 	1,  // 19: omniflow.graph.v1.StartCall.call:type_name -> omniflow.graph.v1.CallSpec
-	29, // 20: omniflow.graph.v1.StreamInput.value:type_name -> omniflow.common.v1.Value
-	29, // 21: omniflow.graph.v1.ToolResult.value:type_name -> omniflow.common.v1.Value
-	28, // 22: omniflow.graph.v1.ConverseCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
-	28, // 23: omniflow.graph.v1.ResumeCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
+	34, // 20: omniflow.graph.v1.StreamInput.value:type_name -> omniflow.common.v1.Value
+	34, // 21: omniflow.graph.v1.ToolResult.value:type_name -> omniflow.common.v1.Value
+	33, // 22: omniflow.graph.v1.ConverseCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
+	33, // 23: omniflow.graph.v1.ResumeCallResponse.events:type_name -> omniflow.graph.v1.GraphEvent
 	11, // 24: omniflow.graph.v1.PushInputRequest.input:type_name -> omniflow.graph.v1.StreamInput
 	12, // 25: omniflow.graph.v1.PushInputRequest.tool_result:type_name -> omniflow.graph.v1.ToolResult
-	31, // 26: omniflow.graph.v1.PushInputRequest.chunk:type_name -> omniflow.common.v1.PayloadChunk
+	36, // 26: omniflow.graph.v1.PushInputRequest.chunk:type_name -> omniflow.common.v1.PayloadChunk
 	0,  // 27: omniflow.graph.v1.GetCallResponse.state:type_name -> omniflow.graph.v1.CallState
-	27, // 28: omniflow.graph.v1.GetCallResponse.create_time:type_name -> google.protobuf.Timestamp
-	29, // 29: omniflow.graph.v1.CallSpec.InputsEntry.value:type_name -> omniflow.common.v1.Value
-	5,  // 30: omniflow.graph.v1.RunCallResponse.OutputsEntry.value:type_name -> omniflow.graph.v1.OutputValues
-	2,  // 31: omniflow.graph.v1.GraphService.StreamCall:input_type -> omniflow.graph.v1.StreamCallRequest
-	7,  // 32: omniflow.graph.v1.GraphService.ConverseCall:input_type -> omniflow.graph.v1.ConverseCallRequest
-	4,  // 33: omniflow.graph.v1.GraphService.RunCall:input_type -> omniflow.graph.v1.RunCallRequest
-	15, // 34: omniflow.graph.v1.GraphService.ResumeCall:input_type -> omniflow.graph.v1.ResumeCallRequest
-	17, // 35: omniflow.graph.v1.GraphService.PushInput:input_type -> omniflow.graph.v1.PushInputRequest
-	19, // 36: omniflow.graph.v1.GraphService.GetCall:input_type -> omniflow.graph.v1.GetCallRequest
-	21, // 37: omniflow.graph.v1.GraphService.CancelCall:input_type -> omniflow.graph.v1.CancelCallRequest
-	3,  // 38: omniflow.graph.v1.GraphService.StreamCall:output_type -> omniflow.graph.v1.StreamCallResponse
-	14, // 39: omniflow.graph.v1.GraphService.ConverseCall:output_type -> omniflow.graph.v1.ConverseCallResponse
-	6,  // 40: omniflow.graph.v1.GraphService.RunCall:output_type -> omniflow.graph.v1.RunCallResponse
-	16, // 41: omniflow.graph.v1.GraphService.ResumeCall:output_type -> omniflow.graph.v1.ResumeCallResponse
-	18, // 42: omniflow.graph.v1.GraphService.PushInput:output_type -> omniflow.graph.v1.PushInputResponse
-	20, // 43: omniflow.graph.v1.GraphService.GetCall:output_type -> omniflow.graph.v1.GetCallResponse
-	22, // 44: omniflow.graph.v1.GraphService.CancelCall:output_type -> omniflow.graph.v1.CancelCallResponse
-	38, // [38:45] is the sub-list for method output_type
-	31, // [31:38] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	32, // 28: omniflow.graph.v1.GetCallResponse.create_time:type_name -> google.protobuf.Timestamp
+	0,  // 29: omniflow.graph.v1.CallSummary.state:type_name -> omniflow.graph.v1.CallState
+	32, // 30: omniflow.graph.v1.CallSummary.create_time:type_name -> google.protobuf.Timestamp
+	32, // 31: omniflow.graph.v1.CallSummary.end_time:type_name -> google.protobuf.Timestamp
+	22, // 32: omniflow.graph.v1.ListCallsResponse.calls:type_name -> omniflow.graph.v1.CallSummary
+	0,  // 33: omniflow.graph.v1.InspectCallResponse.state:type_name -> omniflow.graph.v1.CallState
+	37, // 34: omniflow.graph.v1.InspectCallResponse.call:type_name -> omniflow.graph.v1.CallInspection
+	34, // 35: omniflow.graph.v1.CallSpec.InputsEntry.value:type_name -> omniflow.common.v1.Value
+	5,  // 36: omniflow.graph.v1.RunCallResponse.OutputsEntry.value:type_name -> omniflow.graph.v1.OutputValues
+	2,  // 37: omniflow.graph.v1.GraphService.StreamCall:input_type -> omniflow.graph.v1.StreamCallRequest
+	7,  // 38: omniflow.graph.v1.GraphService.ConverseCall:input_type -> omniflow.graph.v1.ConverseCallRequest
+	4,  // 39: omniflow.graph.v1.GraphService.RunCall:input_type -> omniflow.graph.v1.RunCallRequest
+	15, // 40: omniflow.graph.v1.GraphService.ResumeCall:input_type -> omniflow.graph.v1.ResumeCallRequest
+	17, // 41: omniflow.graph.v1.GraphService.PushInput:input_type -> omniflow.graph.v1.PushInputRequest
+	19, // 42: omniflow.graph.v1.GraphService.GetCall:input_type -> omniflow.graph.v1.GetCallRequest
+	21, // 43: omniflow.graph.v1.GraphService.ListCalls:input_type -> omniflow.graph.v1.ListCallsRequest
+	24, // 44: omniflow.graph.v1.GraphService.InspectCall:input_type -> omniflow.graph.v1.InspectCallRequest
+	26, // 45: omniflow.graph.v1.GraphService.CancelCall:input_type -> omniflow.graph.v1.CancelCallRequest
+	3,  // 46: omniflow.graph.v1.GraphService.StreamCall:output_type -> omniflow.graph.v1.StreamCallResponse
+	14, // 47: omniflow.graph.v1.GraphService.ConverseCall:output_type -> omniflow.graph.v1.ConverseCallResponse
+	6,  // 48: omniflow.graph.v1.GraphService.RunCall:output_type -> omniflow.graph.v1.RunCallResponse
+	16, // 49: omniflow.graph.v1.GraphService.ResumeCall:output_type -> omniflow.graph.v1.ResumeCallResponse
+	18, // 50: omniflow.graph.v1.GraphService.PushInput:output_type -> omniflow.graph.v1.PushInputResponse
+	20, // 51: omniflow.graph.v1.GraphService.GetCall:output_type -> omniflow.graph.v1.GetCallResponse
+	23, // 52: omniflow.graph.v1.GraphService.ListCalls:output_type -> omniflow.graph.v1.ListCallsResponse
+	25, // 53: omniflow.graph.v1.GraphService.InspectCall:output_type -> omniflow.graph.v1.InspectCallResponse
+	27, // 54: omniflow.graph.v1.GraphService.CancelCall:output_type -> omniflow.graph.v1.CancelCallResponse
+	46, // [46:55] is the sub-list for method output_type
+	37, // [37:46] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_graph_v1_graph_service_proto_init() }
@@ -1805,6 +2155,7 @@ func file_omniflow_graph_v1_graph_service_proto_init() {
 		return
 	}
 	file_omniflow_graph_v1_graph_event_proto_init()
+	file_omniflow_graph_v1_inspection_proto_init()
 	file_omniflow_graph_v1_sampling_proto_init()
 	file_omniflow_graph_v1_graph_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_omniflow_graph_v1_graph_service_proto_msgTypes[7].OneofWrappers = []any{
@@ -1827,7 +2178,7 @@ func file_omniflow_graph_v1_graph_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_graph_v1_graph_service_proto_rawDesc), len(file_omniflow_graph_v1_graph_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,8 @@ const (
 	GraphService_ResumeCall_FullMethodName   = "/omniflow.graph.v1.GraphService/ResumeCall"
 	GraphService_PushInput_FullMethodName    = "/omniflow.graph.v1.GraphService/PushInput"
 	GraphService_GetCall_FullMethodName      = "/omniflow.graph.v1.GraphService/GetCall"
+	GraphService_ListCalls_FullMethodName    = "/omniflow.graph.v1.GraphService/ListCalls"
+	GraphService_InspectCall_FullMethodName  = "/omniflow.graph.v1.GraphService/InspectCall"
 	GraphService_CancelCall_FullMethodName   = "/omniflow.graph.v1.GraphService/CancelCall"
 )
 
@@ -49,6 +51,11 @@ type GraphServiceClient interface {
 	PushInput(ctx context.Context, in *PushInputRequest, opts ...grpc.CallOption) (*PushInputResponse, error)
 	// State of a call, also after its end while the event log is kept.
 	GetCall(ctx context.Context, in *GetCallRequest, opts ...grpc.CallOption) (*GetCallResponse, error)
+	// Calls of the tenant that run or are kept, by identifier.
+	ListCalls(ctx context.Context, in *ListCallsRequest, opts ...grpc.CallOption) (*ListCallsResponse, error)
+	// A call from the inside, to find out why it does what it does: what runs and waits, for what and for whom, and the
+	// record of all events of its scheduler. Works while the call runs, and after its end for as long as GetCall does.
+	InspectCall(ctx context.Context, in *InspectCallRequest, opts ...grpc.CallOption) (*InspectCallResponse, error)
 	// Stops a call on an independent path. Answers before cleanup ends; unknown and ended calls are not an error.
 	CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*CancelCallResponse, error)
 }
@@ -142,6 +149,26 @@ func (c *graphServiceClient) GetCall(ctx context.Context, in *GetCallRequest, op
 	return out, nil
 }
 
+func (c *graphServiceClient) ListCalls(ctx context.Context, in *ListCallsRequest, opts ...grpc.CallOption) (*ListCallsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCallsResponse)
+	err := c.cc.Invoke(ctx, GraphService_ListCalls_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *graphServiceClient) InspectCall(ctx context.Context, in *InspectCallRequest, opts ...grpc.CallOption) (*InspectCallResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectCallResponse)
+	err := c.cc.Invoke(ctx, GraphService_InspectCall_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *graphServiceClient) CancelCall(ctx context.Context, in *CancelCallRequest, opts ...grpc.CallOption) (*CancelCallResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelCallResponse)
@@ -171,6 +198,11 @@ type GraphServiceServer interface {
 	PushInput(context.Context, *PushInputRequest) (*PushInputResponse, error)
 	// State of a call, also after its end while the event log is kept.
 	GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error)
+	// Calls of the tenant that run or are kept, by identifier.
+	ListCalls(context.Context, *ListCallsRequest) (*ListCallsResponse, error)
+	// A call from the inside, to find out why it does what it does: what runs and waits, for what and for whom, and the
+	// record of all events of its scheduler. Works while the call runs, and after its end for as long as GetCall does.
+	InspectCall(context.Context, *InspectCallRequest) (*InspectCallResponse, error)
 	// Stops a call on an independent path. Answers before cleanup ends; unknown and ended calls are not an error.
 	CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error)
 	mustEmbedUnimplementedGraphServiceServer()
@@ -200,6 +232,12 @@ func (UnimplementedGraphServiceServer) PushInput(context.Context, *PushInputRequ
 }
 func (UnimplementedGraphServiceServer) GetCall(context.Context, *GetCallRequest) (*GetCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCall not implemented")
+}
+func (UnimplementedGraphServiceServer) ListCalls(context.Context, *ListCallsRequest) (*ListCallsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCalls not implemented")
+}
+func (UnimplementedGraphServiceServer) InspectCall(context.Context, *InspectCallRequest) (*InspectCallResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InspectCall not implemented")
 }
 func (UnimplementedGraphServiceServer) CancelCall(context.Context, *CancelCallRequest) (*CancelCallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelCall not implemented")
@@ -308,6 +346,42 @@ func _GraphService_GetCall_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GraphService_ListCalls_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCallsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServiceServer).ListCalls(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GraphService_ListCalls_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServiceServer).ListCalls(ctx, req.(*ListCallsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _GraphService_InspectCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InspectCallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GraphServiceServer).InspectCall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GraphService_InspectCall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GraphServiceServer).InspectCall(ctx, req.(*InspectCallRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _GraphService_CancelCall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelCallRequest)
 	if err := dec(in); err != nil {
@@ -344,6 +418,14 @@ var GraphService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetCall",
 			Handler:    _GraphService_GetCall_Handler,
+		},
+		{
+			MethodName: "ListCalls",
+			Handler:    _GraphService_ListCalls_Handler,
+		},
+		{
+			MethodName: "InspectCall",
+			Handler:    _GraphService_InspectCall_Handler,
 		},
 		{
 			MethodName: "CancelCall",

@@ -419,7 +419,7 @@ type StartActivation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which one.
 	Activation *ActivationRef `protobuf:"bytes,1,opt,name=activation,proto3" json:"activation,omitempty"`
-	// Inputs: one facet, or one per activated input group of a count join.
+	// Inputs: one facet, or one per activated input group of a count join; none when all counts of the join are 0.
 	Facets []*Facet `protobuf:"bytes,2,rep,name=facets,proto3" json:"facets,omitempty"`
 	// Tenant.
 	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -445,7 +445,8 @@ type StartActivation struct {
 	Pages []*PageBinding `protobuf:"bytes,13,rep,name=pages,proto3" json:"pages,omitempty"`
 	// History that the activation continues.
 	Histories []*HistoryBoundary `protobuf:"bytes,14,rep,name=histories,proto3" json:"histories,omitempty"`
-	// For replay = continue: yields that were delivered by earlier attempts.
+	// For replay = continue: yields that came from earlier attempts, by ordinal. The first new one has their number as
+	// its ordinal, and they count as acknowledged.
 	DeliveredYields []*ActivationYield `protobuf:"bytes,15,rep,name=delivered_yields,json=deliveredYields,proto3" json:"delivered_yields,omitempty"`
 	// For a segment: the nodes and edges that the role iterates itself.
 	Segment *Segment `protobuf:"bytes,16,opt,name=segment,proto3" json:"segment,omitempty"`
@@ -663,7 +664,9 @@ func (x *Facet) GetFields() map[string]*FieldValues {
 type FieldValues struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In contribution order; exactly one for a single-source group without chunks.
-	Values        []*FieldValue `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	Values []*FieldValue `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	// How many of them, from the first on, an earlier chunk has given: left context, repeated in front of the new values.
+	ContextCount  uint32 `protobuf:"varint,2,opt,name=context_count,json=contextCount,proto3" json:"context_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +706,13 @@ func (x *FieldValues) GetValues() []*FieldValue {
 		return x.Values
 	}
 	return nil
+}
+
+func (x *FieldValues) GetContextCount() uint32 {
+	if x != nil {
+		return x.ContextCount
+	}
+	return 0
 }
 
 // A contribution.
@@ -1556,7 +1566,7 @@ func (x *ActivationYield) GetInnerActivationId() uint64 {
 // Last result on success.
 type ActivationCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of yields.
+	// Number of yields; those of earlier attempts that were given to this one are counted.
 	YieldCount uint64 `protobuf:"varint,1,opt,name=yield_count,json=yieldCount,proto3" json:"yield_count,omitempty"`
 	// Counters to add to the call's.
 	Usage *v1.Usage `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
@@ -2223,9 +2233,10 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\x06fields\x18\x02 \x03(\v2#.omniflow.role.v1.Facet.FieldsEntryR\x06fields\x1aX\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
-	"\x05value\x18\x02 \x01(\v2\x1d.omniflow.role.v1.FieldValuesR\x05value:\x028\x01\"C\n" +
+	"\x05value\x18\x02 \x01(\v2\x1d.omniflow.role.v1.FieldValuesR\x05value:\x028\x01\"h\n" +
 	"\vFieldValues\x124\n" +
-	"\x06values\x18\x01 \x03(\v2\x1c.omniflow.role.v1.FieldValueR\x06values\"\x93\x01\n" +
+	"\x06values\x18\x01 \x03(\v2\x1c.omniflow.role.v1.FieldValueR\x06values\x12#\n" +
+	"\rcontext_count\x18\x02 \x01(\rR\fcontextCount\"\x93\x01\n" +
 	"\n" +
 	"FieldValue\x12/\n" +
 	"\x05value\x18\x01 \x01(\v2\x19.omniflow.common.v1.ValueR\x05value\x12\x1f\n" +

@@ -29,10 +29,11 @@ from omniflow.common.v1 import rules_pb2 as omniflow_dot_common_dot_v1_dot_rules
 from omniflow.common.v1 import tensor_pb2 as omniflow_dot_common_dot_v1_dot_tensor__pb2
 from omniflow.common.v1 import value_pb2 as omniflow_dot_common_dot_v1_dot_value__pb2
 from omniflow.graph.v1 import graph_event_pb2 as omniflow_dot_graph_dot_v1_dot_graph__event__pb2
+from omniflow.graph.v1 import inspection_pb2 as omniflow_dot_graph_dot_v1_dot_inspection__pb2
 from omniflow.graph.v1 import sampling_pb2 as omniflow_dot_graph_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%omniflow/graph/v1/graph_service.proto\x12\x11omniflow.graph.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a omniflow/graph/v1/sampling.proto\"\x89\x05\n\x08\x43\x61llSpec\x12\x1b\n\nrequest_id\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x19\n\x08\x63\x61ll_key\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x33\n\x07session\x18\x03 \x01(\tB\"\x8a\xe7\x18\x1e\x10\x80\x02\"\x19sessions/[A-Za-z0-9._~-]+\x12@\n\x06inputs\x18\x04 \x03(\x0b\x32\'.omniflow.graph.v1.CallSpec.InputsEntryB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12\x1c\n\x0bopen_inputs\x18\x05 \x03(\tB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12\x19\n\x0chistory_step\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tsupersede\x18\x07 \x01(\x08\x12M\n\x12heartbeat_interval\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\xf0?1\x00\x00\x00\x00\x00 \xac@\x12G\n\x0c\x64\x65tach_grace\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\x00\x00\x31\x00\x00\x00\x00\x00\xc0r@\x12\x37\n\x08sampling\x18\n \x01(\x0b\x32%.omniflow.graph.v1.SamplingParameters\x12(\n\x08priority\x18\x0b \x01(\x05\x42\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00Y\xc0\x31\x00\x00\x00\x00\x00\x00Y@\x12,\n\x08\x64\x65\x61\x64line\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1aH\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value:\x02\x38\x01\x42\x0f\n\r_history_step\"w\n\x11StreamCallRequest\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"C\n\x12StreamCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"t\n\x0eRunCallRequest\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"9\n\x0cOutputValues\x12)\n\x06values\x18\x01 \x03(\x0b\x32\x19.omniflow.common.v1.Value\"\xe8\x01\n\x0fRunCallResponse\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.omniflow.graph.v1.RunCallResponse.OutputsEntry\x12\x31\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1f.omniflow.graph.v1.CallFinished\x1aO\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.omniflow.graph.v1.OutputValues:\x02\x38\x01\"K\n\x13\x43onverseCallRequest\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".omniflow.graph.v1.ConverseMessage\"\x94\x03\n\x0f\x43onverseMessage\x12\x1b\n\x08\x63\x61ll_key\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12-\n\x05start\x18\x02 \x01(\x0b\x32\x1c.omniflow.graph.v1.StartCallH\x00\x12/\n\x05input\x18\x03 \x01(\x0b\x32\x1e.omniflow.graph.v1.StreamInputH\x00\x12\x34\n\x0btool_result\x18\x04 \x01(\x0b\x32\x1d.omniflow.graph.v1.ToolResultH\x00\x12\x31\n\x05\x63hunk\x18\x05 \x01(\x0b\x32 .omniflow.common.v1.PayloadChunkH\x00\x12+\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x19.omniflow.graph.v1.CancelH\x00\x12+\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x19.omniflow.graph.v1.CreditH\x00\x12\x36\n\x06resume\x18\x08 \x01(\x0b\x32$.omniflow.graph.v1.ResumeCallRequestH\x00\x42\t\n\x07message\"o\n\tStartCall\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"\x1c\n\x06\x43redit\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"b\n\x0bStreamInput\x12\x18\n\x05\x66ield\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"W\n\nToolResult\x12\x1f\n\x0ctool_call_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value\"!\n\x06\x43\x61ncel\x12\x17\n\x06reason\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x08\"E\n\x14\x43onverseCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"L\n\x11ResumeCallRequest\x12\x1f\n\x0cresume_token\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x04\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"C\n\x12ResumeCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"\xed\x01\n\x10PushInputRequest\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x17\n\x07ordinal\x18\x02 \x01(\x04\x42\x06\x8a\xe7\x18\x02\x08\x01\x12/\n\x05input\x18\x03 \x01(\x0b\x32\x1e.omniflow.graph.v1.StreamInputH\x00\x12\x34\n\x0btool_result\x18\x04 \x01(\x0b\x32\x1d.omniflow.graph.v1.ToolResultH\x00\x12\x31\n\x05\x63hunk\x18\x05 \x01(\x0b\x32 .omniflow.common.v1.PayloadChunkH\x00\x42\n\n\x08\x61\x64\x64ition\"-\n\x11PushInputResponse\x12\x18\n\x10\x61\x63\x63\x65pted_ordinal\x18\x01 \x01(\x04\",\n\x0eGetCallRequest\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"\xe3\x01\n\x0fGetCallResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.omniflow.graph.v1.CallState\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\x12\x1b\n\x13\x66irst_kept_sequence\x18\x03 \x01(\x04\x12\r\n\x05graph\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bis_attached\x18\x06 \x01(\x08\x12\x1a\n\x12\x61\x63tive_activations\x18\x07 \x01(\r\"c\n\x11\x43\x61ncelCallRequest\x12\x18\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x17\n\x06reason\x18\x03 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x08\"*\n\x12\x43\x61ncelCallResponse\x12\x14\n\x0cis_cancelled\x18\x01 \x01(\x08*\xa1\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_STATE_QUEUED\x10\x01\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x02\x12\x19\n\x15\x43\x41LL_STATE_CANCELLING\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_FINISHED\x10\x04\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x05\x32\xe3\x06\n\x0cGraphService\x12\x87\x01\n\nStreamCall\x12$.omniflow.graph.v1.StreamCallRequest\x1a%.omniflow.graph.v1.StreamCallResponse\"*\x82\xd3\xe4\x93\x02$\"\x1f/v1/{graph=graphs/*}:streamCall:\x01*0\x01\x12\x63\n\x0c\x43onverseCall\x12&.omniflow.graph.v1.ConverseCallRequest\x1a\'.omniflow.graph.v1.ConverseCallResponse(\x01\x30\x01\x12u\n\x07RunCall\x12!.omniflow.graph.v1.RunCallRequest\x1a\".omniflow.graph.v1.RunCallResponse\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/{graph=graphs/*}:run:\x01*\x12x\n\nResumeCall\x12$.omniflow.graph.v1.ResumeCallRequest\x1a%.omniflow.graph.v1.ResumeCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/v1/calls:resume:\x01*0\x01\x12\x80\x01\n\tPushInput\x12#.omniflow.graph.v1.PushInputRequest\x1a$.omniflow.graph.v1.PushInputResponse\"(\x82\xd3\xe4\x93\x02\"\"\x1d/v1/calls/{call_id}:pushInput:\x01*\x12m\n\x07GetCall\x12!.omniflow.graph.v1.GetCallRequest\x1a\".omniflow.graph.v1.GetCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/calls/{call_id}\x12\x80\x01\n\nCancelCall\x12$.omniflow.graph.v1.CancelCallRequest\x1a%.omniflow.graph.v1.CancelCallResponse\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/calls/{call_id}:cancel:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%omniflow/graph/v1/graph_service.proto\x12\x11omniflow.graph.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1fomniflow/common/v1/tensor.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a\"omniflow/graph/v1/inspection.proto\x1a omniflow/graph/v1/sampling.proto\"\x89\x05\n\x08\x43\x61llSpec\x12\x1b\n\nrequest_id\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x19\n\x08\x63\x61ll_key\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x33\n\x07session\x18\x03 \x01(\tB\"\x8a\xe7\x18\x1e\x10\x80\x02\"\x19sessions/[A-Za-z0-9._~-]+\x12@\n\x06inputs\x18\x04 \x03(\x0b\x32\'.omniflow.graph.v1.CallSpec.InputsEntryB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12\x1c\n\x0bopen_inputs\x18\x05 \x03(\tB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12\x19\n\x0chistory_step\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tsupersede\x18\x07 \x01(\x08\x12M\n\x12heartbeat_interval\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\xf0?1\x00\x00\x00\x00\x00 \xac@\x12G\n\x0c\x64\x65tach_grace\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\x00\x00\x31\x00\x00\x00\x00\x00\xc0r@\x12\x37\n\x08sampling\x18\n \x01(\x0b\x32%.omniflow.graph.v1.SamplingParameters\x12(\n\x08priority\x18\x0b \x01(\x05\x42\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00Y\xc0\x31\x00\x00\x00\x00\x00\x00Y@\x12,\n\x08\x64\x65\x61\x64line\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1aH\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value:\x02\x38\x01\x42\x0f\n\r_history_step\"w\n\x11StreamCallRequest\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"C\n\x12StreamCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"t\n\x0eRunCallRequest\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"9\n\x0cOutputValues\x12)\n\x06values\x18\x01 \x03(\x0b\x32\x19.omniflow.common.v1.Value\"\xe8\x01\n\x0fRunCallResponse\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.omniflow.graph.v1.RunCallResponse.OutputsEntry\x12\x31\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1f.omniflow.graph.v1.CallFinished\x1aO\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.omniflow.graph.v1.OutputValues:\x02\x38\x01\"K\n\x13\x43onverseCallRequest\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".omniflow.graph.v1.ConverseMessage\"\x94\x03\n\x0f\x43onverseMessage\x12\x1b\n\x08\x63\x61ll_key\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12-\n\x05start\x18\x02 \x01(\x0b\x32\x1c.omniflow.graph.v1.StartCallH\x00\x12/\n\x05input\x18\x03 \x01(\x0b\x32\x1e.omniflow.graph.v1.StreamInputH\x00\x12\x34\n\x0btool_result\x18\x04 \x01(\x0b\x32\x1d.omniflow.graph.v1.ToolResultH\x00\x12\x31\n\x05\x63hunk\x18\x05 \x01(\x0b\x32 .omniflow.common.v1.PayloadChunkH\x00\x12+\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x19.omniflow.graph.v1.CancelH\x00\x12+\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x19.omniflow.graph.v1.CreditH\x00\x12\x36\n\x06resume\x18\x08 \x01(\x0b\x32$.omniflow.graph.v1.ResumeCallRequestH\x00\x42\t\n\x07message\"o\n\tStartCall\x12\x37\n\x05graph\x18\x01 \x01(\tB(\x8a\xe7\x18$\x08\x01\x10\x80\x01\"\x1dgraphs/[A-Za-z][A-Za-z0-9_-]*\x12)\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x1b.omniflow.graph.v1.CallSpec\"\x1c\n\x06\x43redit\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"b\n\x0bStreamInput\x12\x18\n\x05\x66ield\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"W\n\nToolResult\x12\x1f\n\x0ctool_call_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.omniflow.common.v1.Value\"!\n\x06\x43\x61ncel\x12\x17\n\x06reason\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x08\"E\n\x14\x43onverseCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"L\n\x11ResumeCallRequest\x12\x1f\n\x0cresume_token\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x04\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"C\n\x12ResumeCallResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.omniflow.graph.v1.GraphEvent\"\xed\x01\n\x10PushInputRequest\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x17\n\x07ordinal\x18\x02 \x01(\x04\x42\x06\x8a\xe7\x18\x02\x08\x01\x12/\n\x05input\x18\x03 \x01(\x0b\x32\x1e.omniflow.graph.v1.StreamInputH\x00\x12\x34\n\x0btool_result\x18\x04 \x01(\x0b\x32\x1d.omniflow.graph.v1.ToolResultH\x00\x12\x31\n\x05\x63hunk\x18\x05 \x01(\x0b\x32 .omniflow.common.v1.PayloadChunkH\x00\x42\n\n\x08\x61\x64\x64ition\"-\n\x11PushInputResponse\x12\x18\n\x10\x61\x63\x63\x65pted_ordinal\x18\x01 \x01(\x04\",\n\x0eGetCallRequest\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"\xe3\x01\n\x0fGetCallResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.omniflow.graph.v1.CallState\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\x12\x1b\n\x13\x66irst_kept_sequence\x18\x03 \x01(\x04\x12\r\n\x05graph\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bis_attached\x18\x06 \x01(\x08\x12\x1a\n\x12\x61\x63tive_activations\x18\x07 \x01(\r\"Q\n\x10ListCallsRequest\x12 \n\tpage_size\x18\x01 \x01(\x05\x42\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"\xe6\x01\n\x0b\x43\x61llSummary\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\r\n\x05graph\x18\x02 \x01(\t\x12+\n\x05state\x18\x03 \x01(\x0e\x32\x1c.omniflow.graph.v1.CallState\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07session\x18\x06 \x01(\t\x12\x1a\n\x12\x61\x63tive_activations\x18\x07 \x01(\r\"[\n\x11ListCallsResponse\x12-\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1e.omniflow.graph.v1.CallSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"0\n\x12InspectCallRequest\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"s\n\x13InspectCallResponse\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.omniflow.graph.v1.CallState\x12/\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32!.omniflow.graph.v1.CallInspection\"c\n\x11\x43\x61ncelCallRequest\x12\x18\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x17\n\x06reason\x18\x03 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x08\"*\n\x12\x43\x61ncelCallResponse\x12\x14\n\x0cis_cancelled\x18\x01 \x01(\x08*\xa1\x01\n\tCallState\x12\x1a\n\x16\x43\x41LL_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_STATE_QUEUED\x10\x01\x12\x16\n\x12\x43\x41LL_STATE_RUNNING\x10\x02\x12\x19\n\x15\x43\x41LL_STATE_CANCELLING\x10\x03\x12\x17\n\x13\x43\x41LL_STATE_FINISHED\x10\x04\x12\x15\n\x11\x43\x41LL_STATE_FAILED\x10\x05\x32\xd2\x08\n\x0cGraphService\x12\x87\x01\n\nStreamCall\x12$.omniflow.graph.v1.StreamCallRequest\x1a%.omniflow.graph.v1.StreamCallResponse\"*\x82\xd3\xe4\x93\x02$\"\x1f/v1/{graph=graphs/*}:streamCall:\x01*0\x01\x12\x63\n\x0c\x43onverseCall\x12&.omniflow.graph.v1.ConverseCallRequest\x1a\'.omniflow.graph.v1.ConverseCallResponse(\x01\x30\x01\x12u\n\x07RunCall\x12!.omniflow.graph.v1.RunCallRequest\x1a\".omniflow.graph.v1.RunCallResponse\"#\x82\xd3\xe4\x93\x02\x1d\"\x18/v1/{graph=graphs/*}:run:\x01*\x12x\n\nResumeCall\x12$.omniflow.graph.v1.ResumeCallRequest\x1a%.omniflow.graph.v1.ResumeCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\"\x10/v1/calls:resume:\x01*0\x01\x12\x80\x01\n\tPushInput\x12#.omniflow.graph.v1.PushInputRequest\x1a$.omniflow.graph.v1.PushInputResponse\"(\x82\xd3\xe4\x93\x02\"\"\x1d/v1/calls/{call_id}:pushInput:\x01*\x12m\n\x07GetCall\x12!.omniflow.graph.v1.GetCallRequest\x1a\".omniflow.graph.v1.GetCallResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/calls/{call_id}\x12i\n\tListCalls\x12#.omniflow.graph.v1.ListCallsRequest\x1a$.omniflow.graph.v1.ListCallsResponse\"\x11\x82\xd3\xe4\x93\x02\x0b\x12\t/v1/calls\x12\x81\x01\n\x0bInspectCall\x12%.omniflow.graph.v1.InspectCallRequest\x1a&.omniflow.graph.v1.InspectCallResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/calls/{call_id}:inspect\x12\x80\x01\n\nCancelCall\x12$.omniflow.graph.v1.CancelCallRequest\x1a%.omniflow.graph.v1.CancelCallResponse\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/calls/{call_id}:cancel:\x01*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -81,6 +82,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUSHINPUTREQUEST'].fields_by_name['ordinal']._serialized_options = b'\212\347\030\002\010\001'
   _globals['_GETCALLREQUEST'].fields_by_name['call_id']._loaded_options = None
   _globals['_GETCALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\212\347\030\005\010\001\020\200\001'
+  _globals['_LISTCALLSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTCALLSREQUEST'].fields_by_name['page_size']._serialized_options = b'\212\347\030\t)\000\000\000\000\000\000\000\000'
+  _globals['_LISTCALLSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTCALLSREQUEST'].fields_by_name['page_token']._serialized_options = b'\212\347\030\003\020\200\002'
+  _globals['_INSPECTCALLREQUEST'].fields_by_name['call_id']._loaded_options = None
+  _globals['_INSPECTCALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\212\347\030\005\010\001\020\200\001'
   _globals['_CANCELCALLREQUEST'].fields_by_name['call_id']._loaded_options = None
   _globals['_CANCELCALLREQUEST'].fields_by_name['call_id']._serialized_options = b'\212\347\030\003\020\200\001'
   _globals['_CANCELCALLREQUEST'].fields_by_name['request_id']._loaded_options = None
@@ -97,58 +104,72 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GRAPHSERVICE'].methods_by_name['PushInput']._serialized_options = b'\202\323\344\223\002\"\"\035/v1/calls/{call_id}:pushInput:\001*'
   _globals['_GRAPHSERVICE'].methods_by_name['GetCall']._loaded_options = None
   _globals['_GRAPHSERVICE'].methods_by_name['GetCall']._serialized_options = b'\202\323\344\223\002\025\022\023/v1/calls/{call_id}'
+  _globals['_GRAPHSERVICE'].methods_by_name['ListCalls']._loaded_options = None
+  _globals['_GRAPHSERVICE'].methods_by_name['ListCalls']._serialized_options = b'\202\323\344\223\002\013\022\t/v1/calls'
+  _globals['_GRAPHSERVICE'].methods_by_name['InspectCall']._loaded_options = None
+  _globals['_GRAPHSERVICE'].methods_by_name['InspectCall']._serialized_options = b'\202\323\344\223\002\035\022\033/v1/calls/{call_id}:inspect'
   _globals['_GRAPHSERVICE'].methods_by_name['CancelCall']._loaded_options = None
   _globals['_GRAPHSERVICE'].methods_by_name['CancelCall']._serialized_options = b'\202\323\344\223\002\037\"\032/v1/calls/{call_id}:cancel:\001*'
-  _globals['_CALLSTATE']._serialized_start=3355
-  _globals['_CALLSTATE']._serialized_end=3516
-  _globals['_CALLSPEC']._serialized_start=324
-  _globals['_CALLSPEC']._serialized_end=973
-  _globals['_CALLSPEC_INPUTSENTRY']._serialized_start=884
-  _globals['_CALLSPEC_INPUTSENTRY']._serialized_end=956
-  _globals['_STREAMCALLREQUEST']._serialized_start=975
-  _globals['_STREAMCALLREQUEST']._serialized_end=1094
-  _globals['_STREAMCALLRESPONSE']._serialized_start=1096
-  _globals['_STREAMCALLRESPONSE']._serialized_end=1163
-  _globals['_RUNCALLREQUEST']._serialized_start=1165
-  _globals['_RUNCALLREQUEST']._serialized_end=1281
-  _globals['_OUTPUTVALUES']._serialized_start=1283
-  _globals['_OUTPUTVALUES']._serialized_end=1340
-  _globals['_RUNCALLRESPONSE']._serialized_start=1343
-  _globals['_RUNCALLRESPONSE']._serialized_end=1575
-  _globals['_RUNCALLRESPONSE_OUTPUTSENTRY']._serialized_start=1496
-  _globals['_RUNCALLRESPONSE_OUTPUTSENTRY']._serialized_end=1575
-  _globals['_CONVERSECALLREQUEST']._serialized_start=1577
-  _globals['_CONVERSECALLREQUEST']._serialized_end=1652
-  _globals['_CONVERSEMESSAGE']._serialized_start=1655
-  _globals['_CONVERSEMESSAGE']._serialized_end=2059
-  _globals['_STARTCALL']._serialized_start=2061
-  _globals['_STARTCALL']._serialized_end=2172
-  _globals['_CREDIT']._serialized_start=2174
-  _globals['_CREDIT']._serialized_end=2202
-  _globals['_STREAMINPUT']._serialized_start=2204
-  _globals['_STREAMINPUT']._serialized_end=2302
-  _globals['_TOOLRESULT']._serialized_start=2304
-  _globals['_TOOLRESULT']._serialized_end=2391
-  _globals['_CANCEL']._serialized_start=2393
-  _globals['_CANCEL']._serialized_end=2426
-  _globals['_CONVERSECALLRESPONSE']._serialized_start=2428
-  _globals['_CONVERSECALLRESPONSE']._serialized_end=2497
-  _globals['_RESUMECALLREQUEST']._serialized_start=2499
-  _globals['_RESUMECALLREQUEST']._serialized_end=2575
-  _globals['_RESUMECALLRESPONSE']._serialized_start=2577
-  _globals['_RESUMECALLRESPONSE']._serialized_end=2644
-  _globals['_PUSHINPUTREQUEST']._serialized_start=2647
-  _globals['_PUSHINPUTREQUEST']._serialized_end=2884
-  _globals['_PUSHINPUTRESPONSE']._serialized_start=2886
-  _globals['_PUSHINPUTRESPONSE']._serialized_end=2931
-  _globals['_GETCALLREQUEST']._serialized_start=2933
-  _globals['_GETCALLREQUEST']._serialized_end=2977
-  _globals['_GETCALLRESPONSE']._serialized_start=2980
-  _globals['_GETCALLRESPONSE']._serialized_end=3207
-  _globals['_CANCELCALLREQUEST']._serialized_start=3209
-  _globals['_CANCELCALLREQUEST']._serialized_end=3308
-  _globals['_CANCELCALLRESPONSE']._serialized_start=3310
-  _globals['_CANCELCALLRESPONSE']._serialized_end=3352
-  _globals['_GRAPHSERVICE']._serialized_start=3519
-  _globals['_GRAPHSERVICE']._serialized_end=4386
+  _globals['_CALLSTATE']._serialized_start=3967
+  _globals['_CALLSTATE']._serialized_end=4128
+  _globals['_CALLSPEC']._serialized_start=360
+  _globals['_CALLSPEC']._serialized_end=1009
+  _globals['_CALLSPEC_INPUTSENTRY']._serialized_start=920
+  _globals['_CALLSPEC_INPUTSENTRY']._serialized_end=992
+  _globals['_STREAMCALLREQUEST']._serialized_start=1011
+  _globals['_STREAMCALLREQUEST']._serialized_end=1130
+  _globals['_STREAMCALLRESPONSE']._serialized_start=1132
+  _globals['_STREAMCALLRESPONSE']._serialized_end=1199
+  _globals['_RUNCALLREQUEST']._serialized_start=1201
+  _globals['_RUNCALLREQUEST']._serialized_end=1317
+  _globals['_OUTPUTVALUES']._serialized_start=1319
+  _globals['_OUTPUTVALUES']._serialized_end=1376
+  _globals['_RUNCALLRESPONSE']._serialized_start=1379
+  _globals['_RUNCALLRESPONSE']._serialized_end=1611
+  _globals['_RUNCALLRESPONSE_OUTPUTSENTRY']._serialized_start=1532
+  _globals['_RUNCALLRESPONSE_OUTPUTSENTRY']._serialized_end=1611
+  _globals['_CONVERSECALLREQUEST']._serialized_start=1613
+  _globals['_CONVERSECALLREQUEST']._serialized_end=1688
+  _globals['_CONVERSEMESSAGE']._serialized_start=1691
+  _globals['_CONVERSEMESSAGE']._serialized_end=2095
+  _globals['_STARTCALL']._serialized_start=2097
+  _globals['_STARTCALL']._serialized_end=2208
+  _globals['_CREDIT']._serialized_start=2210
+  _globals['_CREDIT']._serialized_end=2238
+  _globals['_STREAMINPUT']._serialized_start=2240
+  _globals['_STREAMINPUT']._serialized_end=2338
+  _globals['_TOOLRESULT']._serialized_start=2340
+  _globals['_TOOLRESULT']._serialized_end=2427
+  _globals['_CANCEL']._serialized_start=2429
+  _globals['_CANCEL']._serialized_end=2462
+  _globals['_CONVERSECALLRESPONSE']._serialized_start=2464
+  _globals['_CONVERSECALLRESPONSE']._serialized_end=2533
+  _globals['_RESUMECALLREQUEST']._serialized_start=2535
+  _globals['_RESUMECALLREQUEST']._serialized_end=2611
+  _globals['_RESUMECALLRESPONSE']._serialized_start=2613
+  _globals['_RESUMECALLRESPONSE']._serialized_end=2680
+  _globals['_PUSHINPUTREQUEST']._serialized_start=2683
+  _globals['_PUSHINPUTREQUEST']._serialized_end=2920
+  _globals['_PUSHINPUTRESPONSE']._serialized_start=2922
+  _globals['_PUSHINPUTRESPONSE']._serialized_end=2967
+  _globals['_GETCALLREQUEST']._serialized_start=2969
+  _globals['_GETCALLREQUEST']._serialized_end=3013
+  _globals['_GETCALLRESPONSE']._serialized_start=3016
+  _globals['_GETCALLRESPONSE']._serialized_end=3243
+  _globals['_LISTCALLSREQUEST']._serialized_start=3245
+  _globals['_LISTCALLSREQUEST']._serialized_end=3326
+  _globals['_CALLSUMMARY']._serialized_start=3329
+  _globals['_CALLSUMMARY']._serialized_end=3559
+  _globals['_LISTCALLSRESPONSE']._serialized_start=3561
+  _globals['_LISTCALLSRESPONSE']._serialized_end=3652
+  _globals['_INSPECTCALLREQUEST']._serialized_start=3654
+  _globals['_INSPECTCALLREQUEST']._serialized_end=3702
+  _globals['_INSPECTCALLRESPONSE']._serialized_start=3704
+  _globals['_INSPECTCALLRESPONSE']._serialized_end=3819
+  _globals['_CANCELCALLREQUEST']._serialized_start=3821
+  _globals['_CANCELCALLREQUEST']._serialized_end=3920
+  _globals['_CANCELCALLRESPONSE']._serialized_start=3922
+  _globals['_CANCELCALLRESPONSE']._serialized_end=3964
+  _globals['_GRAPHSERVICE']._serialized_start=4131
+  _globals['_GRAPHSERVICE']._serialized_end=5237
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from omniflow.common.v1 import rules_pb2 as _rules_pb2
 from omniflow.common.v1 import tensor_pb2 as _tensor_pb2
 from omniflow.common.v1 import value_pb2 as _value_pb2
 from omniflow.graph.v1 import graph_event_pb2 as _graph_event_pb2
+from omniflow.graph.v1 import inspection_pb2 as _inspection_pb2
 from omniflow.graph.v1 import sampling_pb2 as _sampling_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -239,6 +240,54 @@ class GetCallResponse(_message.Message):
     is_attached: bool
     active_activations: int
     def __init__(self, state: _Optional[_Union[CallState, str]] = ..., last_sequence: _Optional[int] = ..., first_kept_sequence: _Optional[int] = ..., graph: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., is_attached: bool = ..., active_activations: _Optional[int] = ...) -> None: ...
+
+class ListCallsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class CallSummary(_message.Message):
+    __slots__ = ("call_id", "graph", "state", "create_time", "end_time", "session", "active_activations")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    graph: str
+    state: CallState
+    create_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    session: str
+    active_activations: int
+    def __init__(self, call_id: _Optional[str] = ..., graph: _Optional[str] = ..., state: _Optional[_Union[CallState, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., session: _Optional[str] = ..., active_activations: _Optional[int] = ...) -> None: ...
+
+class ListCallsResponse(_message.Message):
+    __slots__ = ("calls", "next_page_token")
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    calls: _containers.RepeatedCompositeFieldContainer[CallSummary]
+    next_page_token: str
+    def __init__(self, calls: _Optional[_Iterable[_Union[CallSummary, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class InspectCallRequest(_message.Message):
+    __slots__ = ("call_id",)
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    def __init__(self, call_id: _Optional[str] = ...) -> None: ...
+
+class InspectCallResponse(_message.Message):
+    __slots__ = ("state", "call")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    state: CallState
+    call: _inspection_pb2.CallInspection
+    def __init__(self, state: _Optional[_Union[CallState, str]] = ..., call: _Optional[_Union[_inspection_pb2.CallInspection, _Mapping]] = ...) -> None: ...
 
 class CancelCallRequest(_message.Message):
     __slots__ = ("call_id", "request_id", "reason")

@@ -65,6 +65,16 @@ class GraphServiceStub(object):
                 request_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallRequest.SerializeToString,
                 response_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallResponse.FromString,
                 _registered_method=True)
+        self.ListCalls = channel.unary_unary(
+                '/omniflow.graph.v1.GraphService/ListCalls',
+                request_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsRequest.SerializeToString,
+                response_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsResponse.FromString,
+                _registered_method=True)
+        self.InspectCall = channel.unary_unary(
+                '/omniflow.graph.v1.GraphService/InspectCall',
+                request_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallRequest.SerializeToString,
+                response_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallResponse.FromString,
+                _registered_method=True)
         self.CancelCall = channel.unary_unary(
                 '/omniflow.graph.v1.GraphService/CancelCall',
                 request_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.CancelCallRequest.SerializeToString,
@@ -119,6 +129,21 @@ class GraphServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListCalls(self, request, context):
+        """Calls of the tenant that run or are kept, by identifier.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InspectCall(self, request, context):
+        """A call from the inside, to find out why it does what it does: what runs and waits, for what and for whom, and the
+        record of all events of its scheduler. Works while the call runs, and after its end for as long as GetCall does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelCall(self, request, context):
         """Stops a call on an independent path. Answers before cleanup ends; unknown and ended calls are not an error.
         """
@@ -158,6 +183,16 @@ def add_GraphServiceServicer_to_server(servicer, server):
                     servicer.GetCall,
                     request_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallRequest.FromString,
                     response_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallResponse.SerializeToString,
+            ),
+            'ListCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalls,
+                    request_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsRequest.FromString,
+                    response_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsResponse.SerializeToString,
+            ),
+            'InspectCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.InspectCall,
+                    request_deserializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallRequest.FromString,
+                    response_serializer=omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallResponse.SerializeToString,
             ),
             'CancelCall': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelCall,
@@ -328,6 +363,60 @@ class GraphService(object):
             '/omniflow.graph.v1.GraphService/GetCall',
             omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallRequest.SerializeToString,
             omniflow_dot_graph_dot_v1_dot_graph__service__pb2.GetCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/omniflow.graph.v1.GraphService/ListCalls',
+            omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsRequest.SerializeToString,
+            omniflow_dot_graph_dot_v1_dot_graph__service__pb2.ListCallsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InspectCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/omniflow.graph.v1.GraphService/InspectCall',
+            omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallRequest.SerializeToString,
+            omniflow_dot_graph_dot_v1_dot_graph__service__pb2.InspectCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

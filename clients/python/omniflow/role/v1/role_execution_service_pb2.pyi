@@ -122,10 +122,12 @@ class Facet(_message.Message):
     def __init__(self, input_group: _Optional[str] = ..., fields: _Optional[_Mapping[str, FieldValues]] = ...) -> None: ...
 
 class FieldValues(_message.Message):
-    __slots__ = ("values",)
+    __slots__ = ("values", "context_count")
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_COUNT_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedCompositeFieldContainer[FieldValue]
-    def __init__(self, values: _Optional[_Iterable[_Union[FieldValue, _Mapping]]] = ...) -> None: ...
+    context_count: int
+    def __init__(self, values: _Optional[_Iterable[_Union[FieldValue, _Mapping]]] = ..., context_count: _Optional[int] = ...) -> None: ...
 
 class FieldValue(_message.Message):
     __slots__ = ("value", "origin_path", "tokens")

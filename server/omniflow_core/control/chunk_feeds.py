@@ -1,0 +1,117 @@
+"""Feeds chunks of a stream to their consumers.
+
+The latest yield of a buffer may turn out to be the last of a flushed chunk, so place and leases of the consumer are reserved
+below it until the next one comes. A yield that completes a chunk is delivered when the consumer's replica has accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from omniflow_core.control.chunks import Chunk, ChunkBuffer, ChunkYield
+from omniflow_core.control.commands import Facet
+from omniflow_core.control.events import Value
+from omniflow_core.control.joins import PrefixJoins
+from omniflow_core.control.paths import Path
+from omniflow_core.control.work import CallWork
+from omniflow_core.control.work_items import Activation, Reservation, Scopes
+from omniflow_core.graph.routing import Delivery
+
+
+class ChunkFeed:
+    """Chunks of one producer's activation for one input group."""
+
+    __slots__ = ("buffer", "pending")
+
+    def __init__(self, buffer: ChunkBuffer) -> None:
+        self.buffer = buffer
+        self.pending: Reservation | None = None
+        """For a flushed chunk that would end with the latest yield."""
+
+
+class ChunkFeeds:
+    """Chunk policies of one call."""
+
+    __slots__ = ("_joins", "_work")
+
+    def __init__(self, work: CallWork, joins: PrefixJoins) -> None:
+        self._work = work
+        self._joins = joins
+
+    def add(
+        self,
+        index: int,
+        delivery: Delivery,
+        producer: Activation,
+        path: Path,
+        ordinals: tuple[int, ...],
+        fields: Mapping[str, Value],
+        scopes: Scopes,
+        size_bytes: int,
+    ) -> int:
+        """Takes a yield in that carries all required fields. Returns how many acceptances it waits for."""
+        work = self._work
+        assert delivery.chunks is not None
+        if producer.feeds is None:
+            producer.feeds = {}
+        feed = producer.feeds.get(index)
+        if feed is None:
+            feed = producer.feeds[index] = ChunkFeed(ChunkBuffer(delivery.chunks))
+        buffer = feed.buffer
+        reservation = work.reserve(delivery.node, producer, path.ordinal, scopes)
+        before = buffer.size_bytes
+        chunk = buffer.add(ChunkYield(path, ordinals, fields, size_bytes))
+        work.stores.total_bytes += buffer.size_bytes - before
+        if feed.pending is not None:
+            work.drop(feed.pending)
+            feed.pending = None
+        if chunk is not None:
+            activation = self._start(delivery, chunk, reservation)
+            activation.caused_by = producer
+            activation.caused_ordinal = path.ordinal
+            return 1
+        feed.pending = reservation
+        work.check_stores(delivery.node.name, delivery.group, buffer.size_bytes)
+        return 0
+
+    def close(self, producer: Activation) -> None:
+        """The producer has ended: gives the rest, and goes on without the fields where the policy says so."""
+        feeds = producer.feeds
+        if feeds is None:
+            return
+        producer.feeds = None
+        for index, feed in feeds.items():
+            delivery = producer.node.deliveries[index]
+            kept = feed.buffer.size_bytes
+            chunk = feed.buffer.close()
+            self._work.uncharge(kept)
+            if feed.pending is not None:
+                if chunk is not None:
+                    self._start(delivery, chunk, feed.pending)
+                else:
+                    self._work.drop(feed.pending)
+        for index in feeds:  # some chunk was given: a stream that carried nothing is skipped, not drained
+            delivery = producer.node.deliveries[index]
+            if delivery.chunks is not None and delivery.chunks.continues:
+                self._go_on(delivery, producer)
+
+    def _start(self, delivery: Delivery, chunk: Chunk, reservation: Reservation) -> Activation:
+        facet = chunk.facet(delivery.group, delivery.routes)
+        last = chunk.yields[-1].path
+        size_bytes = sum(y.size_bytes for y in chunk.yields)
+        return self._work.start_reserved(reservation, last, delivery.node, delivery.group_index, (facet,), size_bytes)
+
+    def _go_on(self, delivery: Delivery, producer: Activation) -> None:
+        """Starts the consumer once more, without the fields, at a place after the producer's last yield."""
+        work = self._work
+        ordinal = producer.window.next_ordinal + producer.virtual_yields
+        producer.virtual_yields += 1
+        path = Path(producer.origin, producer.node.index, producer.group, producer.activation_id, ordinal)
+        scopes, opened = self._joins.open(producer, producer.node.anchors, path, ordinal)
+        reservation = work.reserve(delivery.node, producer, ordinal, scopes)
+        facet = Facet(delivery.group, {})
+        work.start_reserved(reservation, path, delivery.node, delivery.group_index, (facet,), 0)
+        for tree, place in producer.order_nodes.items():
+            work.trees[tree].complete_yield(place, ordinal, work.freed)
+        work.flush()
+        self._joins.opened(opened)

@@ -1,0 +1,102 @@
+"""What is accounted for in a call: activations that run, and reservations of those that may still come to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omniflow_core.control.commands import StartActivation
+from omniflow_core.control.events import Value
+from omniflow_core.control.leases import Holder, LeaseRoot
+from omniflow_core.control.ordering import OrderNode
+from omniflow_core.control.paths import Path
+from omniflow_core.control.windows import YieldWindow
+from omniflow_core.graph.routing import NodePlan
+
+if TYPE_CHECKING:
+    from omniflow_core.control.chunk_feeds import ChunkFeed
+
+Scopes = Mapping[int, LeaseRoot]
+"""By index of a prefix join: the bucket of it that work at this place may contribute to."""
+
+NO_SCOPES: Scopes = {}
+
+
+class Reservation:
+    """Place and leases of an activation that may still come to be: of an open bucket, or of a chunk that may be flushed."""
+
+    __slots__ = ("holder", "order_nodes", "scopes")
+
+    def __init__(self, holder: Holder, order_nodes: dict[int, OrderNode], scopes: Scopes) -> None:
+        self.holder = holder
+        self.order_nodes = order_nodes
+        self.scopes = scopes
+
+
+class Activation:
+    """One execution that has not ended. The call's source is one too, with id 0."""
+
+    __slots__ = (
+        "activation_id",
+        "attempt",
+        "caused_by",
+        "caused_ordinal",
+        "charge_bytes",
+        "delivered",
+        "digests",
+        "feeds",
+        "group",
+        "is_accepted",
+        "is_held",
+        "is_sent",
+        "node",
+        "order_nodes",
+        "origin",
+        "origin_path",
+        "repeated",
+        "scopes",
+        "start",
+        "virtual_yields",
+        "window",
+    )
+
+    def __init__(
+        self,
+        activation_id: int,
+        node: NodePlan,
+        group: int,
+        origin: Path | None,
+        origin_path: tuple[int, ...],
+        order_nodes: dict[int, OrderNode],
+        scopes: Scopes,
+        window: YieldWindow,
+    ) -> None:
+        self.activation_id = activation_id
+        self.node = node
+        self.group = group
+        self.origin = origin
+        self.origin_path = origin_path
+        self.order_nodes = order_nodes
+        self.scopes = scopes
+        self.window = window
+        self.caused_by: Activation | None = None
+        """Whose yield counts as delivered when this is accepted."""
+        self.caused_ordinal = 0
+        self.charge_bytes = 0
+        """Bytes of its inputs that are kept in the call's stores until it is accepted."""
+        self.is_accepted = False
+        self.is_sent = False
+        """It was commanded, and no replica has accepted it."""
+        self.is_held = False
+        """It waits for its turn at a gate; nobody outside knows of it."""
+        self.start: StartActivation | None = None
+        """Its start, while it may have to be given again."""
+        self.attempt = 1
+        self.repeated = 0
+        """Yields of an earlier attempt that a deterministic one repeats: the next one to compare is at `window`'s end."""
+        self.digests: list[bytes] | None = None
+        self.delivered: list[Mapping[str, Value]] | None = None
+        self.feeds: dict[int, ChunkFeed] | None = None
+        """Chunks that are being filled, by index of the delivery."""
+        self.virtual_yields = 0
+        """Places after the last yield that were given to starts without a yield."""
