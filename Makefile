@@ -10,7 +10,10 @@ export HF_HUB_OFFLINE := 1
 PYTEST = -m pytest
 NOT_FAST = integration or assistant or slow
 
-.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors bench bench-engine run clean
+.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors fuzz-control bench bench-engine run clean
+
+INTERLEAVINGS ?= 100000
+SEED ?= 1
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -48,10 +51,14 @@ test: check go ## everything but the slow rest: real processes, Go, fixtures
 
 test-all: floors ## the slow rest: models, speech, long runs, oldest dependencies
 	@base=$(call env,base); $$base $(PYTEST) -m "slow and not assistant" --timeout 600; \
-	  HYPOTHESIS_PROFILE=long $$base $(PYTEST) tests/roles/engines/scheduling/test_scheduler_properties.py --timeout 900
+	  HYPOTHESIS_PROFILE=long $$base $(PYTEST) tests/roles/engines/scheduling/test_scheduler_properties.py --timeout 900; \
+	  $$base -m tests.properties.fuzz_control --interleavings 20000 --seed $(SEED)
 	@base=$(call env,base); assistant=$(call env,assistant); \
 	  OMNIFLOW_ENVIRONMENTS_ASSISTANT=$$assistant $$base $(PYTEST) -m "assistant" tests/e2e --timeout 600; \
 	  $$assistant $(PYTEST) -m "assistant" tests/roles --timeout 600
+
+fuzz-control: ## the control core against its second implementation; INTERLEAVINGS=100000 SEED=1
+	@base=$(call env,base); $$base -m tests.properties.fuzz_control --interleavings $(INTERLEAVINGS) --seed $(SEED)
 
 floors:
 	@floors=$(call env,floors); $$floors $(PYTEST) tests/vectors tests/clients tests/core --ignore tests/properties -m "not ($(NOT_FAST))"

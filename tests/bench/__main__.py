@@ -14,7 +14,7 @@ import uvloop
 from tests.bench.harness.options import Options
 from tests.bench.harness.report import Report
 
-BENCHES = ("events", "hops", "engine", "memory", "decoding")
+BENCHES = ("core", "events", "hops", "engine", "memory", "decoding")
 NEEDS: Mapping[str, str] = {"decoding": "torch"}
 """By bench: a package that is not in every environment."""
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from omniflow_core.control.commands import FailCall
 from tests.properties.flow_compare import compare
-from tests.properties.flow_driver import FlowDriver, Plan
+from tests.properties.flow_driver import FlowDriver
 from tests.properties.flow_evaluator import Outcome
 from tests.properties.flow_graphs import Refusals, Shape, random_shape
-from tests.properties.flow_routes import Kind
+from tests.properties.flow_record import UNLIMITED, Plan, Record
+from tests.properties.flow_routes import STATIC, Kind
+from tests.properties.flow_values import Activation
 
 INTERLEAVINGS = 8
 """Per graph, so that making and planning it costs little beside them."""
@@ -37,9 +39,9 @@ class Mix:
     features: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
 
-    def add(self, driver: FlowDriver, outcome: Outcome) -> None:
+    def add(self, shape: Shape, record: Record, outcome: Outcome) -> None:
         self.interleavings += 1
-        self.features.update(set(_features(driver, outcome)))
+        self.features.update(set(_features(shape, record, outcome)))
 
 
 def run_case(seed: int, mix: Mix, *, turns: int = INTERLEAVINGS) -> None:
@@ -48,18 +50,21 @@ def run_case(seed: int, mix: Mix, *, turns: int = INTERLEAVINGS) -> None:
     shape = random_shape(chance, mix.refusals)
     for turn in range(turns):
         driver = FlowDriver(shape, random.Random(chance.getrandbits(32)), random_plan(chance))
-        mix.add(driver, run_interleaving(driver, seed, turn))
+        outcome = run_interleaving(driver, seed, turn)
+        mix.add(shape, driver.record, outcome)
 
 
 def random_plan(chance: random.Random) -> Plan:
-    """Mostly none but repeats; some calls are cancelled, in some an activation fails."""
+    """Mostly none but repeats; some calls are cancelled, in some an activation fails or loses its replica."""
     fate = chance.random()
     return Plan(
         repeats=chance.choice([0.0, 0.1, 0.3]),
         stop_after=chance.randint(0, 60) if fate < 0.08 else None,
-        injure_after=chance.randint(1, 40) if 0.08 <= fate < 0.2 else None,
+        injure_after=chance.randint(1, 40) if 0.08 <= fate < 0.16 else None,
+        losses=0.1 if 0.16 <= fate < 0.26 else 0.0,
         input_window=chance.randint(1, 4),
         default_window=chance.choice([1, 2, 4, 64]),
+        store_limit=chance.randint(2, 12) if chance.random() < 0.1 else UNLIMITED,
     )
 
 
@@ -67,45 +72,51 @@ def run_interleaving(driver: FlowDriver, seed: int = 0, turn: int = 0) -> Outcom
     """Drives a call to its end and compares it. Raises Difference, also for what the scheduler itself raises."""
     try:
         driver.run()
-        return compare(driver)
+        return compare(driver.shape, driver.plan, driver.record)
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         raise Difference(seed, turn, message, driver) from error
 
 
-def _features(driver: FlowDriver, outcome: Outcome) -> Iterator[str]:
+def _features(shape: Shape, record: Record, outcome: Outcome) -> Iterator[str]:
     """Names of what the call really did."""
-    spec = driver.shape.spec
-    for start in driver.started:
-        place = outcome.places[start.activation]
-        assert place.kind is not None, "only the source has no kind"
-        yield place.kind.value
-        values = [values for _, fields, _ in start.activation.inputs for _, values in fields]
-        if place.kind is Kind.PREFIX:
-            yield from ("prefix list",) if any(len(v) > 1 for v in values) else ()
-        if start.activation.depths[start.activation.node] > 1:
-            yield "loop"
-            yield from ("prefix in loop",) if place.kind is Kind.PREFIX else ()
-        if place.kind is Kind.COUNT:
-            yield from ("count facets",) if len(start.activation.inputs) > 1 else ()
-            yield from (
-                ("count companions",)
-                if any(n.startswith("c") for _, f, _ in start.activation.inputs for n, _ in f)
-                else ()
-            )
-            yield from ("count of nothing",) if not start.activation.inputs else ()
-        if place.kind is Kind.CHUNKS:
-            yield from ("left context",) if any(context for _, _, context in start.activation.inputs) else ()
-            yield from ("drained",) if not values else ()
-    if isinstance(driver.terminal, FailCall):
-        yield f"fails {driver.terminal.error.reason.value}"
-    if any(n.activate_by_count for n in spec.nodes) and not any(p.kind is Kind.COUNT for p in outcome.places.values()):
+    for start in record.started:
+        yield from _features_of(start.activation, outcome.places[start.activation].kind)
+    if isinstance(record.terminal, FailCall):
+        yield f"fails {record.terminal.error.reason.value}"
+    if shape.has_count_join and not any(p.kind is Kind.COUNT for p in outcome.places.values()):
         yield "count not fired"
-    if driver.most_held:
+    if record.most_held:
         yield "gate held"
-    if driver.cuts:
+    if record.cuts:
         yield "injured"
-    if any(place.kind is not None and driver.shape.script(a).fails for a, place in outcome.places.items()):
+    if record.retried:
+        yield "replica lost"
+    if any(place.kind is not None and shape.script(a).fails for a, place in outcome.places.items()):
         yield "failed activation"
-    if len(driver.shape.source) > 1:
+    if len(shape.source) > 1:
         yield "streaming input"
+    if any(place.kind is None and a.node == STATIC for a, place in outcome.places.items()):
+        yield "single input"
+
+
+def _features_of(activation: Activation, kind: Kind | None) -> Iterator[str]:
+    assert kind is not None, "only the source has no kind"
+    yield kind.value
+    values = [values for _, fields, _ in activation.inputs for _, values in fields]
+    names = {name for _, fields, _ in activation.inputs for name, _ in fields}
+    if activation.depths[activation.node] > 1:
+        yield "loop"
+        yield f"{kind.value} in loop"
+    if len(activation.inputs) > 1:
+        yield "count of several facets"
+    if kind is Kind.COUNT and not activation.inputs:
+        yield "count of nothing"
+    if kind is Kind.COUNT and any(name.startswith("c") for name in names):
+        yield "count with companions"
+    if kind is Kind.PREFIX and any(len(v) > 1 for v in values):
+        yield "prefix of lists"
+    if kind is Kind.CHUNKS and any(context for _, _, context in activation.inputs):
+        yield "chunks with left context"
+    if kind is Kind.CHUNKS and not values:
+        yield "chunks drained"

@@ -6,73 +6,77 @@ from collections import Counter
 
 from omniflow_core.control.commands import FailCall, FinishCall
 from omniflow_core.errors import Reason
-from tests.properties.flow_driver import FlowDriver
 from tests.properties.flow_evaluator import Fault, Outcome
+from tests.properties.flow_graphs import Shape
 from tests.properties.flow_order import check_activation_order, check_return_order, check_start_order
 from tests.properties.flow_paths import ordinals
+from tests.properties.flow_promptness import check_promptness
+from tests.properties.flow_record import UNLIMITED, Plan, Record
 from tests.properties.flow_values import Activation
 
 
-def compare(driver: FlowDriver) -> Outcome:
+def compare(shape: Shape, plan: Plan, record: Record) -> Outcome:
     """Raises AssertionError with the first difference; else says what was expected."""
-    outcome = driver.shape.outcome(driver.handled, driver.cuts)
-    _check_end(driver, outcome)
-    _check_starts(driver, outcome)
-    is_whole = isinstance(driver.terminal, FinishCall)
-    for output in driver.shape.spec.outputs:
+    outcome = shape.outcome(record.times.yielded, record.cuts)
+    _check_end(plan, record, outcome)
+    _check_starts(record, outcome)
+    is_whole = isinstance(record.terminal, FinishCall)
+    for output in shape.spec.outputs:
         name = output.field.name
         check = check_activation_order if output.is_unordered else check_return_order
-        check(outcome, name, driver.emitted[name])
+        check(outcome, name, record.emitted[name])
         if is_whole:
-            missing = Counter(outcome.emissions.get(name, [])) - Counter(driver.emitted[name])
+            missing = Counter(outcome.emissions.get(name, [])) - Counter(record.emitted[name])
             assert not missing, f"output {name} lacks {list(missing)}"
-    for node in driver.shape.spec.nodes:
-        if node.is_session_ordered and not node.activate_by_count:
-            check_start_order(
-                outcome, node.name, [s.activation for s in driver.started if s.activation.node == node.name]
-            )
+    for node in shape.spec.nodes:
+        if shape.has_gate(node.name):
+            started = [s.activation for s in record.started if s.activation.node == node.name]
+            check_start_order(outcome, node.name, started)
+    if not shape.has_count_join:
+        check_promptness(shape, record, outcome)
     return outcome
 
 
-def _check_end(driver: FlowDriver, outcome: Outcome) -> None:
-    terminal = driver.terminal
+def _check_end(plan: Plan, record: Record, outcome: Outcome) -> None:
+    terminal = record.terminal
     if isinstance(terminal, FinishCall):
         assert not outcome.faults, f"the call finished, but must fail by one of {outcome.faults}"
-        assert terminal.usage.activations == len(driver.started)
+        assert terminal.usage.activations == len(record.started)
         return
     assert isinstance(terminal, FailCall)
     error = terminal.error
     if error.reason is Reason.CALL_CANCELLED:
-        assert driver.plan.stop_after is not None, "nobody cancelled the call"
-        return
-    fault = _fault_of(driver, terminal)
-    assert fault in outcome.faults, (
-        f"the call failed by {fault} ({error.message}), expected {outcome.faults or 'success'}"
-    )
+        assert plan.stop_after is not None, "nobody cancelled the call"
+    elif error.reason is Reason.BUFFER_FULL:
+        assert plan.store_limit < UNLIMITED, "nothing can be full"
+    else:
+        fault = _fault_of(record, terminal)
+        expected = outcome.faults or "success"
+        assert fault in outcome.faults, f"the call failed by {fault} ({error.message}), expected {expected}"
 
 
-def _fault_of(driver: FlowDriver, terminal: FailCall) -> Fault:
+def _fault_of(record: Record, terminal: FailCall) -> Fault:
     """The fault that an error tells of."""
     error = terminal.error
     details = error.metadata
-    if error.reason is Reason.INTERFACE_FAILED:  # it is the activation's own error, which names no node
-        return Fault(error.reason.value, driver.last_failed)
+    if error.reason in (Reason.INTERFACE_FAILED, Reason.REPLICA_LOST):  # the activation's own error, which names no node
+        return Fault(Reason.INTERFACE_FAILED.value, record.last_failed)
     if error.reason is Reason.IMPOSSIBLE_INPUT:
         return Fault(error.reason.value, details["node"], details["group"], frozenset(details["missing"].split(",")))
     return Fault(error.reason.value, details["node"])
 
 
-def _check_starts(driver: FlowDriver, outcome: Outcome) -> None:
-    started = Counter(s.activation for s in driver.started)
+def _check_starts(record: Record, outcome: Outcome) -> None:
+    started = Counter(s.activation for s in record.started)
     expected = {a for a, place in outcome.places.items() if place.kind is not None}
     for activation, times in started.items():
         assert activation in expected, (
             f"unforeseen start: {activation}\n{_nearby(activation, expected - started.keys())}"
         )
         assert times == 1, f"started {times} times: {activation}"
-    if isinstance(driver.terminal, FinishCall):
+    if isinstance(record.terminal, FinishCall):
         assert not expected - started.keys(), f"never started: {sorted(map(repr, expected - started.keys()))[0]}"
-    for start in driver.started:
+    for start in record.started:
         path = ordinals(outcome.places[start.activation].path)
         assert start.origin_path == path, f"{start.activation} has path {start.origin_path}, should be {path}"
         for group, fields, _ in start.activation.inputs:

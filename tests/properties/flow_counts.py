@@ -12,10 +12,10 @@ from tests.properties.flow_values import FacetInputs, Inputs, Value, facet
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One event with what each of the node's groups takes from it: group -> field -> value."""
+    """One event with what each of the node's groups takes from it: group -> field -> values, one per edge."""
 
     event: Event
-    facets: Mapping[str, Mapping[str, Value]]
+    facets: Mapping[str, Mapping[str, Sequence[Value]]]
 
 
 @dataclass(slots=True)
@@ -76,10 +76,10 @@ class _CountJoin:
 
     def count_values(self, admissions: Sequence[Admission], count_field: str) -> list[int | None]:
         return [
-            fields[count_field].count
+            value.count
             for admission in admissions
             for fields in admission.facets.values()
-            if count_field in fields
+            for value in fields.get(count_field, ())
         ]
 
     def count_faults(self, admissions: Sequence[Admission]) -> Iterator[tuple[str, str]]:
@@ -99,7 +99,7 @@ class _CountJoin:
                 counts[trigger.field] = next(iter(self.count_values(admissions, trigger.count_field)), None)
         return counts
 
-    def distinct(self, admissions: Sequence[Admission], name: str) -> list[tuple[Event, str, Value]]:
+    def distinct(self, admissions: Sequence[Admission], name: str) -> list[tuple[Event, str, Sequence[Value]]]:
         """The distinct events of a trigger field: each with the first group it came through."""
         found = []
         for admission in admissions:
@@ -125,19 +125,19 @@ class _CountJoin:
             if not any(chosen.values()):
                 continue
             fields = {
-                name: [next(v for f, _, v in selected[name] if f is e) for e in stable_order(events)]
+                name: [value for e in stable_order(events) for f, _, values in selected[name] if f is e for value in values]
                 for name, events in chosen.items()
             }
             anchors = [a.event for a in admissions if any(a.event in events for events in chosen.values())]
             paths += [event.path for event in anchors]
             for name in self.companions(group):
-                values = []
+                values: list[Value] = []
                 for anchor in stable_order(anchors):
                     found = _nearest(anchor, [a for a in admissions if name in a.facets.get(group, {})])
                     if not found:
                         return None
                     ties += [name] if len(found) > 1 else []
-                    values.append(found[0].facets[group][name])
+                    values += found[0].facets[group][name]
                     paths.append(found[0].event.path)
                 fields[name] = values
             facets.append(facet(group, fields))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -30,57 +29,20 @@ from omniflow_core.control.events import (
 )
 from omniflow_core.control.scheduler import CallPhase, CallScheduler
 from omniflow_core.errors import ErrorInfo, Reason
+from omniflow_core.graph.spec import NodeSpec, Replay
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_graphs import Shape
+from tests.properties.flow_record import Plan, Record, Start
 from tests.properties.flow_routes import Kind
-from tests.properties.flow_values import Activation, Inputs, Value, Yielded, facet
+from tests.properties.flow_values import Activation, Inputs, Value, facet
 
 CANCELLED = ErrorInfo(reason=Reason.CALL_CANCELLED, message="stop")
 BROKEN = ErrorInfo(reason=Reason.INTERFACE_FAILED, message="it broke")
+LOST = ErrorInfo(reason=Reason.REPLICA_LOST, message="gone")
 
 MOST_STEPS = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What befalls a call besides its own course."""
-
-    repeats: float = 0.1
-    """Chance that a step hands an old event in again."""
-    stop_after: int | None = None
-    """Steps until the call is cancelled."""
-    injure_after: int | None = None
-    """Steps until some activation fails that would not have."""
-    input_window: int = 4
-    """Values of streaming placeholders that may wait for delivery."""
-    default_window: int = 4
-    """Yield window of nodes that name none."""
-    is_checked: bool = True
-    """Whether the scheduler recomputes its invariants after every step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A start that was commanded."""
-
-    activation: Activation
-    origin_path: tuple[int, ...]
-    paths: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]] | None]
-    """Origin paths of the values, by group and field; None for those of the activation."""
-
-
-@dataclass(slots=True)
-class Times:
-    """In which step what happened. A step is one event handed in."""
-
-    now: int = 0
-    yielded: dict[Yielded, int] = field(default_factory=dict)
-    ended: dict[Activation, int] = field(default_factory=dict)
-    """Ports of the call end together, with the last of them."""
-    started: dict[Activation, int] = field(default_factory=dict)
-    emitted: dict[tuple[str, Value], int] = field(default_factory=dict)
-    """By output and value."""
-    terminal: int = -1
+MOST_ATTEMPTS = 3
+YIELD_BYTES = 1_000
 
 
 @dataclass(slots=True)
@@ -89,8 +51,10 @@ class _Running:
 
     activation_id: int
     activation: Activation
+    spec: NodeSpec
     window: int
     script: Script
+    attempt: int = 1
     is_accepted: bool = False
     sent: int = 0
     acked: int = 0
@@ -100,58 +64,51 @@ class _Running:
         """It has to wait for an acknowledgement."""
         return self.is_accepted and self.sent < len(self.script.yields) and self.sent - self.acked >= self.window
 
+    @property
+    def can_run_again(self) -> bool:
+        """Whether the loss of its replica passes unseen."""
+        replay = self.spec.replay
+        if replay is Replay.NONE or self.attempt >= MOST_ATTEMPTS:
+            return False
+        return replay is Replay.CONTINUE or self.spec.is_deterministic or not self.sent
+
 
 @dataclass(slots=True)
 class FlowDriver:
-    """One call. `run` ends it; then the public fields say what came out."""
+    """One call. `run` ends it; then `record` says what came out."""
 
     shape: Shape
     chance: random.Random
     plan: Plan = field(default_factory=Plan)
     scheduler: CallScheduler = field(init=False)
-    started: list[Start] = field(default_factory=list)
-    emitted: dict[str, list[Value]] = field(default_factory=lambda: defaultdict(list))
-    handled: dict[Yielded, int] = field(default_factory=dict)
-    """When each yield was handled for the first time."""
-    cuts: dict[Activation, Script] = field(default_factory=dict)
-    """What activations did that were made to fail."""
-    last_failed: str = ""
-    """The node of the last activation that failed by itself or by injury."""
-    times: Times = field(default_factory=Times)
-    terminal: FinishCall | FailCall | None = None
-    is_released: bool = False
-    most_held: int = 0
-    history: list[Event | Command] = field(default_factory=list)
-    """Every event, each followed by what was commanded."""
+    record: Record = field(default_factory=Record)
     _running: dict[int, _Running] = field(default_factory=dict)
     _past: list[Event] = field(default_factory=list)
-    _unsent: list[Event] = field(default_factory=list)
+    _unsent: list[InputArrived] = field(default_factory=list)
+    _open_inputs: set[str] = field(default_factory=set)
+    _most_sent: dict[int, int] = field(default_factory=dict)
+    """Yields of all attempts together, of activations that were started again."""
 
     def __post_init__(self) -> None:
         self.scheduler = CallScheduler(
-            self.shape.plan, yield_window=self.plan.default_window, count_of=lambda value: cast("Value", value).count
+            self.shape.plan,
+            yield_window=self.plan.default_window,
+            store_limit_bytes=self.plan.store_limit * YIELD_BYTES,
+            count_of=lambda value: cast("Value", value).count,
+            digest_of=_digest,
         )
 
     def run(self) -> None:
         """Goes on until the call is released."""
-        steps = 0
         if self.plan.stop_after == 0:
             self._give(CancelRequested(CANCELLED))
         self._admit()
-        injure_after = self.plan.injure_after
-        while not self.is_released:
+        steps = 0
+        while not self.record.is_released:
             steps += 1
             if self.plan.stop_after == steps:
                 self._give(CancelRequested(CANCELLED))
-            elif (
-                injure_after is not None
-                and steps >= injure_after
-                and self._running
-                and not self.cuts
-                and self.terminal is None
-            ):
-                self._injure(self.chance.choice(list(self._running.values())))
-            else:
+            elif not self._befall(steps):
                 self._step()
             assert steps < MOST_STEPS, "the call does not end"
         for event in (*self._past, CancelRequested(CANCELLED)):
@@ -161,38 +118,60 @@ class FlowDriver:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        streaming = [p.field.name for p in self.shape.spec.placeholders if p.is_streaming]
+        self._open_inputs = {p.field.name for p in self.shape.spec.placeholders if p.is_streaming}
         single: Mapping[str, Value] = {}
-        last = {name: -1 for name in streaming}
+        last = dict.fromkeys(sorted(self._open_inputs), -1)
         for port, ordinal, fields in self.shape.source:
-            ((name, value), *more) = fields.items()
+            (name, *_) = fields
             if name in last:
                 last[name] = len(self._unsent)
-                self._unsent.append(InputArrived(name, value, size_bytes=1))
+                self._unsent.append(InputArrived(name, fields[name], size_bytes=YIELD_BYTES))
             else:
-                single = dict([(name, value), *more])
-                self.handled[port, ordinal] = 0
+                single = fields
+                self.record.times.yielded[port, ordinal] = 1
         self._close_inputs(last)
-        self._give(CallAdmitted(single, frozenset(streaming)))
+        if not last:
+            self._close_ports()
+        self._give(CallAdmitted(single, frozenset(last)))
 
     def _close_inputs(self, last: Mapping[str, int]) -> None:
         """The end of each placeholder: with its last value, or after it at any time."""
         for name, index in sorted(last.items(), key=lambda item: -item[1]):
             if index >= 0 and self.chance.random() < 0.5:
-                event = cast("InputArrived", self._unsent[index])
-                self._unsent[index] = InputArrived(name, event.value, is_last=True, size_bytes=1)
+                self._unsent[index] = InputArrived(name, self._unsent[index].value, is_last=True, size_bytes=YIELD_BYTES)
             else:
                 self._unsent.insert(self.chance.randint(index + 1, len(self._unsent)), InputArrived(name, is_last=True))
+
+    def _close_ports(self) -> None:
+        for port, _, _ in self.shape.source:
+            self.record.times.ended[port] = self.record.times.now + 1
+
+    def _befall(self, steps: int) -> bool:
+        """Perhaps something bad happens to some activation."""
+        if self.record.terminal is not None or not self._running:
+            return False
+        injure_after = self.plan.injure_after
+        if injure_after is not None and steps >= injure_after and not self.record.cuts:
+            self._injure(self._any_running(), BROKEN)
+            return True
+        if self.chance.random() < self.plan.losses:
+            self._lose(self._any_running())
+            return True
+        return False
+
+    def _any_running(self) -> _Running:
+        return self.chance.choice(list(self._running.values()))
 
     def _step(self) -> None:
         """One event of somebody who can go on, or the repeat of an old one."""
         if self._past and self.chance.random() < self.plan.repeats:
             self._give(self.chance.choice(self._past))
             return
-        if self.terminal is not None and self._running and self.chance.random() < 0.5:
-            self._stop(self.chance.choice(list(self._running.values())))  # it has been told to
+        has_ended = self.record.terminal is not None
+        if has_ended and self._running and self.chance.random() < 0.5:
+            self._stop(self._any_running())  # it has been told to
             return
-        ready = [r for r in self._running.values() if not r.is_stuck or self.terminal is not None]
+        ready = [r for r in self._running.values() if has_ended or not r.is_stuck]
         choices = len(ready) + self._can_send_input()
         assert choices, "nothing can go on, and the call has not ended"
         index = self.chance.randrange(choices)
@@ -204,74 +183,99 @@ class FlowDriver:
     def _can_send_input(self) -> bool:
         if not self._unsent:
             return False
-        has_value = cast("InputArrived", self._unsent[0]).value is not None
-        return not has_value or self.scheduler.undelivered_inputs < self.plan.input_window
+        return self._unsent[0].value is None or self.scheduler.undelivered_inputs < self.plan.input_window
 
     def _send_input(self) -> None:
-        event = cast("InputArrived", self._unsent.pop(0))
-        if event.value is not None and self.terminal is None:
+        event = self._unsent.pop(0)
+        if event.value is not None:
             value = cast("Value", event.value)
-            self.handled[value.producer, value.ordinal] = len(self.handled)
+            self._note_yield(value.producer, value.ordinal)
+        if event.is_last:
+            self._open_inputs.discard(event.name)
+            if not self._open_inputs:
+                self._close_ports()
         self._give(event)
 
     def _go_on(self, running: _Running) -> None:
         if not running.is_accepted and self.chance.random() < 0.7:
             running.is_accepted = True
-            self._send(ActivationAccepted(running.activation_id))
+            self._send(ActivationAccepted(running.activation_id, running.attempt))
         elif running.sent < len(running.script.yields):
             running.is_accepted = True  # the first yield says so too
             ordinal = running.sent
             running.sent += 1
-            if self.terminal is None:
-                self.handled[running.activation, ordinal] = len(self.handled)
-            self._send(ActivationYielded(running.activation_id, ordinal, running.script.yields[ordinal], 1))
+            self._note_yield(running.activation, ordinal)
+            fields = running.script.yields[ordinal]
+            self._send(ActivationYielded(running.activation_id, ordinal, fields, YIELD_BYTES, running.attempt))
+        elif running.script.fails:
+            self._end(running)
+            self._send(ActivationFailed(running.activation_id, BROKEN, running.attempt))
         else:
-            del self._running[running.activation_id]
-            if running.script.fails:
-                self._note_failure(running)
-                self._send(ActivationFailed(running.activation_id, BROKEN))
-            else:
-                self._send(ActivationFinished(running.activation_id, running.sent))
+            self._end(running)
+            self._send(ActivationFinished(running.activation_id, running.sent, attempt=running.attempt))
+
+    def _note_yield(self, activation: Activation, ordinal: int) -> None:
+        if self.record.terminal is None:
+            self.record.times.yielded.setdefault((activation, ordinal), self.record.times.now + 1)
 
     def _send(self, event: Event) -> None:
         self._past.append(event)
         self._give(event)
 
+    def _end(self, running: _Running) -> None:
+        """The next event ends the activation."""
+        del self._running[running.activation_id]
+        if self.record.terminal is None:
+            self.record.times.ended[running.activation] = self.record.times.now + 1
+            self.record.last_failed = running.spec.name
+
     def _stop(self, running: _Running) -> None:
-        del self._running[running.activation_id]
-        self._send(ActivationFailed(running.activation_id, CANCELLED))
+        self._end(running)
+        self._send(ActivationFailed(running.activation_id, CANCELLED, running.attempt))
 
-    def _injure(self, running: _Running) -> None:
-        del self._running[running.activation_id]
-        self.cuts[running.activation] = Script(running.script.yields[: running.sent], fails=True)
-        self._note_failure(running)
-        self._send(ActivationFailed(running.activation_id, BROKEN))
+    def _injure(self, running: _Running, error: ErrorInfo) -> None:
+        """Ends an activation early."""
+        came = max(running.sent, self._most_sent.get(running.activation_id, 0))
+        self.record.cuts[running.activation] = Script(running.script.yields[:came], fails=True)
+        self._end(running)
+        self._send(ActivationFailed(running.activation_id, error, running.attempt))
 
-    def _note_failure(self, running: _Running) -> None:
-        if self.terminal is None:
-            self.last_failed = running.activation.node
+    def _lose(self, running: _Running) -> None:
+        """The replica is lost: the activation runs again elsewhere, or has failed."""
+        if not running.can_run_again:
+            self._injure(running, LOST)
+            return
+        attempt = running.attempt
+        self._send(ActivationFailed(running.activation_id, LOST, attempt))
+        assert running.attempt == attempt + 1, f"{running.activation} was not started again"
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def _give(self, event: Event) -> None:
-        self.history.append(event)
+        record = self.record
+        record.times.now += 1
+        record.history.append(event)
         commands = self.scheduler.handle(event)
-        self.history.extend(commands)
+        record.history.extend(commands)
         for command in commands:
             self._take(command)
-        if self.plan.is_checked:
-            self.scheduler.check_integrity()
-        self.most_held = max(self.most_held, self.scheduler.held_count)
+        self.scheduler.check_integrity()
+        record.most_held = max(record.most_held, self.scheduler.held_count)
+        if self.chance.random() < 0.1:
+            self._inspect()
 
     def _take(self, command: Command) -> None:
-        assert not self.is_released, "the release is the last command"
+        record = self.record
+        assert not record.is_released, "the release is the last command"
         if isinstance(command, ReleaseCall):
-            assert self.terminal is not None, "released before its terminal event"
+            assert record.terminal is not None, "released before its terminal event"
             assert not self._running, "released while something runs"
-            self.is_released = True
+            record.is_released = True
             return
-        assert self.terminal is None, f"{command} follows the terminal event"
+        assert record.terminal is None, f"{type(command).__name__} follows the terminal event"
         match command:
+            case StartActivation() if command.activation_id in self._running:
+                self._start_again(command)
             case StartActivation():
                 self._start(command)
             case AckYields():
@@ -279,53 +283,75 @@ class FlowDriver:
             case Emit():
                 self._emit(command)
             case FinishCall() | FailCall():
-                self.terminal = command
+                record.terminal = command
+                record.times.terminal = record.times.now
             case CancelActivations():
                 assert self._running, "nothing is there to cancel"
 
     def _start(self, command: StartActivation) -> None:
         spec = command.node.spec
         assert spec is not None
-        inputs = cast(
-            "Inputs",
-            tuple(facet(f.group, cast("Mapping[str, tuple[Value, ...]]", f.fields), f.context) for f in command.facets),
+        inputs = tuple(
+            facet(f.group, cast("Mapping[str, tuple[Value, ...]]", f.fields), f.context) for f in command.facets
         )
-        activation = self.shape.identities.activation(spec.name, inputs, command.origin_path)
-        self.started.append(Start(activation, command.origin_path, {f.group: f.paths for f in command.facets}))
-        assert command.activation_id not in self._running
-        if spec.is_session_ordered and not spec.activate_by_count:
-            beside = [r for r in self._running.values() if r.activation.node == spec.name]
+        activation = self.shape.identities.activation(spec.name, cast("Inputs", inputs), command.origin_path)
+        self.record.started.append(Start(activation, command.origin_path, {f.group: f.paths for f in command.facets}))
+        self.record.times.started.setdefault(activation, self.record.times.now)
+        assert (command.attempt, command.delivered) == (1, ()), "a first start is attempt 1"
+        if self.shape.has_gate(spec.name):
+            beside = [r for r in self._running.values() if r.spec.name == spec.name]
             assert not beside, f"two activations of {spec.name} run at a time"
         window = spec.yield_window or self.plan.default_window
-        self._running[command.activation_id] = _Running(
-            command.activation_id, activation, window, self.shape.script(activation)
-        )
+        script = self.shape.script(activation)
+        self._running[command.activation_id] = _Running(command.activation_id, activation, spec, window, script)
+
+    def _start_again(self, command: StartActivation) -> None:
+        running = self._running[command.activation_id]
+        assert command.attempt == running.attempt + 1, "attempts are counted one by one"
+        came = running.script.yields[: running.sent] if running.spec.replay is Replay.CONTINUE else ()
+        assert command.delivered == came, "an attempt continues after all yields that came"
+        self._most_sent[command.activation_id] = max(running.sent, self._most_sent.get(command.activation_id, 0))
+        self.record.retried += 1
+        running.attempt = command.attempt
+        running.is_accepted = False
+        running.sent = running.acked = len(came)
 
     def _ack(self, command: AckYields) -> None:
         running = self._running.get(command.activation_id)
         if running is None:  # its last event may have crossed the acknowledgement
             return
+        if running.attempt > 1:  # it may be about yields of an earlier attempt
+            running.acked = max(running.acked, min(command.next_ordinal, running.sent))
+            return
         assert running.acked < command.next_ordinal <= running.sent, "an ack goes forward, over what was sent"
         running.acked = command.next_ordinal
         for other in self._running.values():
-            if not other.is_accepted and not self._may_wait(other.activation):
-                cause = max(
-                    (v.ordinal for v in _values(other.activation) if v.producer is running.activation), default=-1
-                )
-                assert not 0 <= cause < running.acked, f"yield {cause} was acked before {other.activation} was accepted"
+            if not other.is_accepted and other.attempt == 1 and not self._may_wait(other.activation):
+                causes = [v.ordinal for v in _values(other.activation) if v.producer is running.activation]
+                assert not causes or max(causes) >= running.acked, f"{max(causes)} was acked before {other.activation} was accepted"
 
     def _may_wait(self, activation: Activation) -> bool:
         """Whether its inputs counted as delivered before it started: those of buckets and of starts that were held."""
-        spec = self.shape.routes.nodes[activation.node]
-        if spec.is_session_ordered or not _values(activation):
-            return True
         kinds = self.shape.routes.kinds
+        if self.shape.has_gate(activation.node):
+            return True
         return any(kinds[activation.node, group] in (Kind.PREFIX, Kind.COUNT) for group in activation.groups)
 
     def _emit(self, command: Emit) -> None:
         value = cast("Value", command.value)
         assert command.node == ("" if value.producer.node.startswith("@") else value.producer.node)
-        self.emitted[command.output].append(value)
+        self.record.emitted[command.output].append(value)
+        self.record.times.emitted[command.output, value] = self.record.times.now
+
+    # --- what the scheduler says of itself ----------------------------------------------------------------------------
+
+    def _inspect(self) -> None:
+        view = self.scheduler.inspect()
+        states = {a.activation_id: a.state for a in view.activations if a.state != "held"}
+        if self.record.terminal is None:
+            expected = {r.activation_id: "running" if r.is_accepted else "sent" for r in self._running.values()}
+            assert states == expected, f"inspection says {states}, it is {expected}"
+        assert view.started - view.finished == self.scheduler.active_count
 
     def _check_nothing_is_left(self) -> None:
         scheduler = self.scheduler
@@ -336,9 +362,15 @@ class FlowDriver:
             "leases": scheduler.lease_count,
             "held starts": scheduler.held_count,
             "open inputs": len(scheduler.open_inputs),
+            "stored bytes": scheduler.inspect().stored_bytes,
         }
         assert not any(left.values()), f"left after the release: {left}"
 
 
 def _values(activation: Activation) -> list[Value]:
     return [v for _, fields, _ in activation.inputs for _, values in fields for v in values]
+
+
+def _digest(fields: Mapping[str, object]) -> bytes:
+    parts = sorted((name, cast("Value", v).producer.digest, cast("Value", v).ordinal) for name, v in fields.items())
+    return repr(parts).encode()

@@ -13,6 +13,7 @@ Only what a count join selects is a matter of chance: for it the order is given 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,6 +135,8 @@ class _Evaluation:
         started = [s for group in self._groups(node) for s in self._start(node, group)]
         if len(started) > self.limit:
             raise TooLargeError
+        if len({s.activation for s in started}) < len(started):
+            raise UnnamedError
         if [s.activation for s in started] == [s.activation for s in self.started.get(node.name, [])]:
             return False
         self.started[node.name] = started
@@ -266,10 +269,10 @@ class _Evaluation:
         groups = [g.name for g in node.groups if (node.name, g.name) in self.routes.edges_into]
         sources = list(dict.fromkeys(s for group in groups for s in self._sources(node.name, group)))
         events = [event for source in sources for event in self.events[source]]
-        events.sort(key=lambda e: (self.admitted.get(e.key, len(self.admitted)), e.key[0].digest, e.key[1]))
+        events.sort(key=lambda e: (self.admitted.get(e.key, math.inf), e.key[0].digest, e.key[1]))
         admissions = []
         for event in events:
-            facets = {g: {name: value for _, name, value in self._taken(node.name, g, event)} for g in groups}
+            facets = {g: _by_field(self._taken(node.name, g, event)) for g in groups}
             if any(facets.values()):
                 admissions.append(Admission(event, facets))
         connected = {g: frozenset(e.target_field for _, e in self.routes.edges_into[node.name, g]) for g in groups}
@@ -289,8 +292,6 @@ class _Evaluation:
             outcome.places[port] = Place((), None, None)
         for name, started in self.started.items():
             for each in started:
-                if each.activation in outcome.places:
-                    raise UnnamedError
                 outcome.places[each.activation] = each.place
                 self._judge(self.routes.nodes[name], each.activation)
             bound = self.routes.nodes[name].loop_bound

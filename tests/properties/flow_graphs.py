@@ -26,12 +26,13 @@ from omniflow_core.graph.spec import (
     OnImpossible,
     OutputSpec,
     PlaceholderSpec,
+    Replay,
 )
 from tests.properties.flow_evaluator import Outcome, Script, TooLargeError, UnnamedError, evaluate
 from tests.properties.flow_routes import STATIC, Routes, port_of
 from tests.properties.flow_values import Activation, Identities, Value, Yielded, name_digest
 
-MOST_NODES = 11
+MOST_NODES = 13
 MOST_ACTIVATIONS = 80
 MOST_LOOPS = 3
 """Iterations that a fake interface asks for before it stops."""
@@ -69,6 +70,11 @@ class Shape:
     def has_count_join(self) -> bool:
         return any(n.activate_by_count for n in self.spec.nodes)
 
+    def has_gate(self, node: str) -> bool:
+        """Activations of the node run one at a time and in order."""
+        spec = self.routes.nodes[node]
+        return spec.is_session_ordered and not spec.activate_by_count
+
     def outcome(
         self, handled: Mapping[Yielded, int] | None = None, cuts: Mapping[Activation, Script] | None = None
     ) -> Outcome:
@@ -101,7 +107,7 @@ class Shape:
         spec = self.routes.nodes[activation.node]
         depth = activation.depths[spec.name]
         names = [f.name for f in spec.outputs if depth < (MOST_LOOPS if f.name == "again" else 2 * MOST_LOOPS)]
-        count = chance.randint(0, self.most_yields) if spec.is_streaming else int(chance.random() < 0.95)
+        count = 0 if chance.random() < 0.08 else chance.randint(1, self.most_yields) if spec.is_streaming else 1
         yields = tuple(
             {n: self._value(activation, i, n) for n in names if chance.random() < self._likelihood(n, i)}
             for i in range(count)
@@ -116,7 +122,7 @@ class Shape:
         if not name.startswith("n"):
             return Value(activation, ordinal, name)
         chance = random.Random(hash((self.seed, name_digest(activation.node), name_digest(name))))
-        count = chance.choice([0, 1, 1, 2, 2, 3])
+        count = chance.choice([0, 1, 1, 1, 1, 2, 2, 3])
         odd = random.Random(hash((self.seed, activation.digest, ordinal))).random()
         if self.failures and odd < 0.03:
             count = chance.choice([-1, count + 1])
@@ -145,7 +151,7 @@ def random_shape(chance: random.Random, refusals: Refusals | None = None) -> Sha
             shape = Shape(
                 spec,
                 chance.getrandbits(32),
-                chance.choice([1, 2, 2, 3]),
+                chance.choice([1, 2, 3, 3]),
                 chance.choice([1.0, 0.95, 0.9, 0.7]),
                 chance.choice([0.0, 0.05]) if is_strict else chance.choice([0.0, 0.1]),
                 _given(chance, spec),
@@ -202,9 +208,9 @@ class _Sketch:
             self.placeholders["@p"] = ["p"]
         self.seen = [(SOURCE, port) for port in self.placeholders]
         end = self._pick(self.seen)
-        for _ in range(self.chance.randint(1, 4)):
+        for _ in range(self.chance.randint(1, 5)):
             end = self._block(end, 0)
-            if len(self.seen) > 3 and self._is_likely(0.25):
+            if len(self.seen) > 3 and self._is_likely(0.3):
                 joined = self._count_join()
                 end = joined if self._is_likely(0.4) else end
         outputs = self._outputs()
@@ -286,22 +292,33 @@ class _Sketch:
         groups = ["one", "two"][: self.chance.randint(1, 2)]
         for i, name in enumerate(triggers):
             for group in groups if self._is_likely(0.4) else [self.chance.choice(groups)]:
-                self._connect(self._pick(places), node, group, name, is_optional=False)
-            if i == 0 and self._is_likely(0.5):
-                group = next(iter(g for g, fields in node.groups.items() if any(f.name == name for f in fields)))
-                for _ in range(self.chance.choice([1, 1, 2])):
-                    self._connect(self._pick(self.seen[:-1]), node, group, "c0", is_optional=False)
+                source = self._pick(places)
+                self._connect(source, node, group, name, is_optional=False)
+                for _ in range(self.chance.choice([0, 1, 1, 2]) if i == 0 else 0):
+                    companion = self._pick(self._above(source) if self._is_likely(0.85) else self.seen[:-1])
+                    self._connect(companion, node, group, "c0", is_optional=False)
         for trigger in counts:
             if trigger.count_field:
                 group = self.chance.choice(list(node.groups))
-                self._connect_count(self._pick(places), node, group, trigger.count_field)
+                self._connect_count(self._pick(places[:2] if self._is_likely(0.6) else places), node, group, trigger.count_field)
         node.options["activate_by_count"] = tuple(counts)
         return (node.name, "")
+
+    def _above(self, end: _End) -> list[_End]:
+        """The node and all that it descends from, the nearest last."""
+        found = [end]
+        for name, _ in found:  # grows while it is walked
+            for edge in self.edges:
+                port = next((p for p, names in self.placeholders.items() if edge.source_field in names), "")
+                source = (edge.source_node, "" if edge.source_node else port)
+                if edge.target_node == name and name and source not in found:
+                    found.append(source)
+        return found[::-1]
 
     def _trigger(self, node: _Node, name: str) -> CountTriggerSpec:
         if self._is_likely(0.5):
             return CountTriggerSpec(field=name, count_field=f"k{name}")
-        return CountTriggerSpec(field=name, constant=self.chance.choice([0, 1, 1, 2, 2, 3]))
+        return CountTriggerSpec(field=name, constant=self.chance.choice([0, 1, 1, 1, 1, 2, 2, 3]))
 
     def _connect_count(self, end: _End, node: _Node, group: str, name: str) -> None:
         source = self.nodes[end[0]]
@@ -328,6 +345,8 @@ class _Sketch:
             "on_impossible": OnImpossible.FAIL if self.is_strict and chance.random() < 0.5 else OnImpossible.SKIP,
             "on_failure": OnFailure.FAIL_CALL if self.is_strict and chance.random() < 0.5 else OnFailure.SKIP,
             "yield_window": chance.choice([0, 1, 1, 2, 3, 4, 8]),
+            "replay": chance.choice([Replay.NONE, Replay.RESTART, Replay.CONTINUE]),
+            "is_deterministic": chance.random() < 0.5,
         }
         self.nodes[node.name] = node
         self.seen.append((node.name, ""))
@@ -422,8 +441,6 @@ class _Sketch:
                 target_field=self.chance.choice([f.name for f in group.fields if f.type == "TEXT"]),
             )
             stray = dataclasses.replace(spec, edges=(*spec.edges, edge))
-            if target.activate_by_count and any(_same_ends(edge, e) for e in spec.edges):
-                continue  # an event gives a trigger or a companion one value
             try:
                 plan_graph(stray)
             except InvalidGraphError:
@@ -437,10 +454,6 @@ class _Sketch:
     def _pick(self, ends: list[_End]) -> _End:
         """Later ones more often."""
         return self.chance.choice(ends[-3:] if self._is_likely(0.6) else ends)
-
-
-def _same_ends(edge: EdgeSpec, other: EdgeSpec) -> bool:
-    return dataclasses.replace(edge, source_field="") == dataclasses.replace(other, source_field="")
 
 
 def _text(name: str, is_optional: bool = False) -> FieldSpec:

@@ -127,6 +127,24 @@ class Routes:
                     found.add(name)
         return found
 
+    def feeders(self, node: str, group: str) -> set[str]:
+        """Nodes whose work can still contribute to a group without passing its anchor again, its direct sources included."""
+        anchor = self.anchors[node, group]
+        found = set(self._direct(node, group)) - {anchor}
+        frontier = list(found)
+        while frontier:
+            target = frontier.pop()
+            for name, following in self.successors.items():
+                if target in following and name not in found | {anchor, ROOT}:
+                    found.add(name)
+                    frontier.append(name)
+        return found
+
+    def chunked_by(self, source: str, nodes: set[str]) -> bool:
+        """Whether some of the nodes take what the source gives in chunks."""
+        keys = [key for key, kind in self.kinds.items() if kind is Kind.CHUNKS and key[0] in nodes]
+        return any(source in self._direct(*key) for key in keys)
+
     def reaches(self, start: str, target: str) -> bool:
         """Whether a way of at least one edge leads from `start` to `target`."""
         seen: set[str] = set()

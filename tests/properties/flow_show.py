@@ -15,11 +15,20 @@ from omniflow_core.control.events import (
     Event,
     InputArrived,
 )
-from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec, NodeSpec
+from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec, NodeSpec, OnFailure, OnImpossible, Replay
 from tests.properties.flow_values import Activation
 
-_OPTIONS = ("is_streaming", "is_session_ordered", "on_impossible", "on_failure", "loop_bound", "yield_window")
-_DEFAULTS = {"is_streaming": True, "is_session_ordered": False, "loop_bound": 0, "yield_window": 0}
+_DEFAULTS = {
+    "is_streaming": True,
+    "is_session_ordered": False,
+    "is_deterministic": False,
+    "on_impossible": OnImpossible.FAIL,
+    "on_failure": OnFailure.FAIL_CALL,
+    "replay": Replay.NONE,
+    "loop_bound": 0,
+    "yield_window": 0,
+}
+"""Of `tests.support.graphs.node`."""
 
 
 def show_graph(spec: GraphSpec) -> str:
@@ -43,9 +52,9 @@ def _node(node: NodeSpec) -> str:
     parts = [f'"{node.name}"', f'"{inputs}"', f'"{" ".join(map(_mark, node.outputs))}"']
     counts = " ".join(f"{t.field}={t.count_field or t.constant}" for t in node.activate_by_count)
     parts += [f'counts="{counts}"'] if counts else []
-    for name in _OPTIONS:
+    for name, default in _DEFAULTS.items():
         value = getattr(node, name)
-        if name not in _DEFAULTS or value != _DEFAULTS[name]:
+        if value != default:
             parts.append(f"{name}={value if not isinstance(value, Enum) else f'{type(value).__name__}.{value.name}'}")
     return f"node({', '.join(parts)})"
 

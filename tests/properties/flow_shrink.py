@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 from omniflow_core.graph.findings import InvalidGraphError
-from omniflow_core.graph.spec import EdgeSpec, GraphSpec, NodeSpec, OnFailure, OnImpossible
+from omniflow_core.graph.spec import EdgeSpec, GraphSpec, NodeSpec, OnFailure, OnImpossible, Replay
 from tests.properties.flow_case import Difference, run_interleaving
 from tests.properties.flow_driver import FlowDriver
 from tests.properties.flow_evaluator import TooLargeError, UnnamedError
@@ -58,7 +58,7 @@ def _shortest(difference: Difference) -> Difference:
             try:
                 run_interleaving(FlowDriver(best.driver.shape, random.Random(turn), plan), best.seed, turn)
             except Difference as found:
-                if _kind(found) == _kind(best) and len(found.driver.history) < len(best.driver.history):
+                if _kind(found) == _kind(best) and len(found.driver.record.history) < len(best.driver.record.history):
                     best = found
         if best is not difference:
             break
@@ -122,6 +122,8 @@ def _simpler_nodes(node: NodeSpec) -> Iterator[NodeSpec]:
         "is_session_ordered": False,
         "yield_window": 8,
         "is_streaming": False,
+        "is_deterministic": False,
+        "replay": Replay.NONE,
         "on_impossible": OnImpossible.SKIP,
         "on_failure": OnFailure.SKIP,
         "activate_by_count": (),

@@ -64,7 +64,7 @@ def _report(difference: Difference) -> None:
     smallest = shrink(difference)
     print(f"smallest case found:\n{smallest.message}\n")
     print(show_graph(smallest.driver.shape.spec))
-    print(f"\n{show_history(smallest.driver.history)}")
+    print(f"\n{show_history(smallest.driver.record.history)}")
     print(f"\nrepeat it with --only {difference.seed}")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omniflow_core.control.commands import Command, Emit, FailCall, StartActivation
 from omniflow_core.control.events import ActivationYielded, CallAdmitted, Event, InputArrived
 from omniflow_core.control.replay import StandIn, replay
-from omniflow_core.control.scheduler import CallScheduler
+from omniflow_core.control.scheduler import CallScheduler, digest_of_text
 from omniflow_server.control.recording import CallRecorder, events_of
 from tests.properties.flow_case import random_plan
 from tests.properties.flow_driver import FlowDriver
@@ -27,11 +27,13 @@ OPTIONS = {"yield_window": 4, "byte_credit": 1 << 20, "store_limit_bytes": 1 << 
 def test_any_call_is_run_again_from_its_record(seed: int) -> None:
     chance = random.Random(seed)
     driver = FlowDriver(random_shape(chance), chance, random_plan(chance))
-    driver.run()
-    events = [item for item in driver.history if not isinstance(item, Command)]
+    events = _events_of(driver)
     recorder = CallRecorder(limit_bytes=1 << 24, began_ns=0, now_ns=lambda: 0)
     scheduler = CallScheduler(
-        driver.shape.plan, **OPTIONS, count_of=recorder.counting(lambda value: cast("Value", value).count)
+        driver.shape.plan,
+        **OPTIONS,
+        count_of=recorder.counting(lambda value: cast("Value", value).count),
+        digest_of=recorder.digesting(digest_of_text),
     )
     made = [recorder.handle(scheduler, event) for event in events]
     steps = list(replay(driver.shape.plan, OPTIONS, events_of(recorder.entries, recorder.texts)))
@@ -40,6 +42,20 @@ def test_any_call_is_run_again_from_its_record(seed: int) -> None:
     assert [[_restored(command, came) for command in step.commands] for step in steps] == [
         [_plain(command) for command in commands] for commands in made
     ]
+
+
+def _events_of(driver: FlowDriver) -> list[Event]:
+    """The events of a whole call."""
+    events: list[Event] = []
+    handle = driver.scheduler.handle
+
+    def listen(event: Event) -> list[Command]:
+        events.append(event)
+        return handle(event)
+
+    driver.scheduler.handle = listen  # type: ignore[method-assign]
+    driver.run()
+    return events
 
 
 def _values_of(event: Event) -> Mapping[str, object]:

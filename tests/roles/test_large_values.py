@@ -172,7 +172,7 @@ async def test_fetch_tells_why_a_value_does_not_come(tmp_path: Path) -> None:
         assert await reason_for(lambda r: setattr(r, "incarnation_id", "earlier")) is Reason.UNKNOWN_RESOURCE
         assert await reason_for(lambda r: setattr(r, "size_bytes", 3)) is Reason.INVALID_FIELD
         assert await reason_for(lambda r: setattr(r, "size_bytes", 1001)) is Reason.PAYLOAD_TOO_LARGE
-        assert await reason_for(lambda r: setattr(r, "endpoint", f"unix:{tmp_path}/no.sock")) is Reason.CONNECTION_LOST
+        assert await reason_for(lambda r: setattr(r, "endpoint", f"unix:{tmp_path}/no.sock")) is Reason.REPLICA_LOST
 
 
 class Mangles(value_service_pb2_grpc.ValueServiceServicer):

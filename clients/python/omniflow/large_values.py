@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import mmap
 import os
 from collections.abc import AsyncGenerator
@@ -28,6 +29,8 @@ from omniflow.process import HomeProcess
 from omniflow.role.v1 import value_service_pb2, value_service_pb2_grpc
 from omniflow.values import Buffer, Value
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
+
+logger = logging.getLogger(__name__)
 
 INLINE_LIMIT = 65_536
 """Bytes of the largest payload that travels inside a frame between processes of the platform."""
@@ -221,7 +224,7 @@ class ValueFetcher:
     async def fetch(self, ref: tensor_pb2.RemoteRef) -> memoryview:
         """The whole value, read-only.
 
-        Raises what the keeping process says (UNKNOWN_RESOURCE when it has been released), CONNECTION_LOST,
+        Raises what the keeping process says (UNKNOWN_RESOURCE when it has been released), REPLICA_LOST when it is gone,
         PAYLOAD_TOO_LARGE before anything is allocated, and CHECKSUM_MISMATCH or STATE_LOST when the bytes are not whole.
         """
         if self._is_local(ref):
@@ -266,8 +269,12 @@ class ValueFetcher:
                 _check_chunk(response.chunk, expected, ref.size_bytes)
                 expected += len(response.chunk.data)
                 yield response.chunk.data
-        except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from None
+        except grpc.aio.AioRpcError as rpc_error:
+            error = error_from_rpc(rpc_error)
+            if error.reason is not Reason.CONNECTION_LOST:
+                raise error from None
+            logger.warning("a value of %s cannot be fetched: %s", ref.endpoint, error)  # callers do not learn the address
+            raise OmniFlowError(Reason.REPLICA_LOST, "The process that keeps a value of the call is gone.") from None
         finally:
             call.cancel()  # leaving the loop early would leave the RPC open
         if expected != ref.size_bytes:

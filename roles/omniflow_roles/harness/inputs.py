@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 
 from omniflow.codec.common import value_from_proto
@@ -14,7 +13,6 @@ from omniflow.role.v1 import role_execution_service_pb2
 from omniflow.values import Value
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
-logger = logging.getLogger(__name__)
 
 StartActivation = role_execution_service_pb2.StartActivation
 Given = tuple[Inputs, tuple[Outputs, ...]]
@@ -46,8 +44,7 @@ def read_inputs(start: StartActivation) -> Given:
 async def fetch_inputs(start: StartActivation, fetcher: ValueFetcher) -> Given:
     """The same with payloads of other processes, side by side; the fetcher bounds how many are on their way.
 
-    A value that is given several times, as a companion may be, is fetched once. The first failure is raised as it is, but
-    for CONNECTION_LOST, which does not tell the caller where the process was.
+    A value that is given several times, as a companion may be, is fetched once. The first failure is raised as it is.
     """
     pending: dict[bytes, asyncio.Task[Value]] = {}
     try:
@@ -56,19 +53,12 @@ async def fetch_inputs(start: StartActivation, fetcher: ValueFetcher) -> Given:
                 if remote_of(message) is not None and (key := message.SerializeToString()) not in pending:
                     pending[key] = tasks.create_task(decode(message, fetcher, path=path))
     except* OmniFlowError as errors:
-        raise _without_address(errors.exceptions[0]) from None
+        raise errors.exceptions[0] from None
 
     def value_of(message: value_pb2.Value, path: str) -> Value:
         return _read(message, path) if remote_of(message) is None else pending[message.SerializeToString()].result()
 
     return _assemble(start, value_of)
-
-
-def _without_address(error: BaseException) -> BaseException:
-    if not isinstance(error, OmniFlowError) or error.reason is not Reason.CONNECTION_LOST:
-        return error
-    logger.warning("an input cannot be fetched: %s", error)
-    return OmniFlowError(error.reason, "the process that keeps an input of the activation cannot be reached")
 
 
 def _read(message: value_pb2.Value, path: str) -> Value:

@@ -76,12 +76,14 @@ class CountJoins:
     def admit(self, delivery: Delivery, path: Path, fields: Mapping[str, Value], size_bytes: int) -> bool:
         """Gives one facet what a yield has for it; True when something came. `fire` follows when all facets have it."""
         entry = self._by_node[delivery.node.name]
+        assert entry.node.count is not None
+        counts = entry.node.count.count_fields
         given: dict[str, list[Value]] = {}
         for route in delivery.routes:
             if route.source in fields:
                 given.setdefault(route.target, []).append(fields[route.source])
         for field, values in given.items():
-            if field in self._count_fields(entry.node):
+            if field in counts:
                 self._declare(entry, field, values)
             elif entry.reservation is not None:
                 before = entry.join.size_bytes
@@ -89,10 +91,6 @@ class CountJoins:
                 self._work.stores.total_bytes += entry.join.size_bytes - before
         self._work.check_stores(delivery.node.name, delivery.group, entry.join.size_bytes)
         return bool(given)
-
-    def _count_fields(self, node: NodePlan) -> set[str]:
-        assert node.count is not None
-        return {t.count_field for t in node.count.triggers if t.constant is None}
 
     def _declare(self, entry: OpenCountJoin, field: str, values: list[Value]) -> None:
         for value in values:

@@ -160,12 +160,15 @@ def _code(name: str) -> int:
 def _of_start(command: StartActivation) -> int:
     total = _code(command.node.name) + 8191 * command.activation_id + 127 * command.attempt + hash(command.origin_path)
     for facet in command.facets:
-        total = total * 37 + _code(facet.group) + sum(facet.context.values())
+        total = total * 37 + _code(facet.group)
         for field, values in facet.fields.items():
-            total = (total * 41 + _code(field) + len(values)) & _MASK
-        for paths in facet.paths.values() if facet.paths is not None else ():
-            total += hash(tuple(paths))
-    return total + 47 * len(command.delivered)
+            total = total * 41 + _code(field) + len(values)
+        if facet.context:
+            total += 43 * sum(facet.context.values())
+        if facet.paths is not None:
+            total += sum(map(hash, map(tuple, facet.paths.values())))
+        total &= _MASK
+    return total + 47 * len(command.delivered) if command.delivered else total
 
 
 def _of_finish(command: FinishCall) -> int:

@@ -217,6 +217,8 @@ class CallScheduler:
         if activation is None or self.phase is not CallPhase.RUNNING:
             return
         if activation.repeated:
+            if not activation.is_accepted:
+                self._work.accept(activation)
             self._on_repeated(activation, event)
             return
         ordinal = activation.window.next_ordinal

@@ -43,8 +43,6 @@ class Origins:
         self._vertex_of = {n.name: first_node + i for i, n in enumerate(spec.nodes)}
         self._names = [SOURCE] * first_node + [n.name for n in spec.nodes]
         self._specs: list[NodeSpec | None] = [None] * first_node + list(spec.nodes)
-        self.sources: dict[GroupKey, list[Vertex]] = defaultdict(list)
-        """Direct sources of each connected group, in edge order."""
         chunked = [e for e in spec.edges if e.chunks is not None]
         self._chunked = {e.target_node for e in chunked} | {e.source_node for e in chunked}
         """Nodes whose activations or yields a chunk policy multiplies."""
@@ -52,9 +50,14 @@ class Origins:
         self._successors: list[set[Vertex]] = [set() for _ in self._names]
         for port in range(1, first_node):
             self._connect(ROOT, port)
+        direct: dict[GroupKey, dict[Vertex, None]] = defaultdict(dict)
         for edge in spec.edges:
             if edge.target_node:
-                self._add(edge)
+                source = self.source_of(edge)
+                self._connect(source, self._vertex_of[edge.target_node])
+                direct[edge.target_node, edge.target_group][source] = None
+        self.sources: dict[GroupKey, list[Vertex]] = {key: list(vertices) for key, vertices in direct.items()}
+        """Direct sources of each connected group, in edge order."""
         self._order = self._reverse_postorder()
         self._position = {vertex: i for i, vertex in enumerate(self._order)}
         self.cyclic = self._on_cycles()
@@ -68,13 +71,6 @@ class Origins:
     def _connect(self, source: Vertex, target: Vertex) -> None:
         self.predecessors[target].add(source)
         self._successors[source].add(target)
-
-    def _add(self, edge: EdgeSpec) -> None:
-        source, target = self.source_of(edge), self._vertex_of[edge.target_node]
-        self._connect(source, target)
-        of_group = self.sources[edge.target_node, edge.target_group]
-        if source not in of_group:
-            of_group.append(source)
 
     def _reverse_postorder(self) -> list[Vertex]:
         order: list[Vertex] = []

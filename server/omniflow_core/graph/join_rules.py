@@ -6,6 +6,7 @@ more. So the anchor must exist, must be in the path of every contribution, and t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from omniflow_core.graph.anchors import ROOT, Origins, Vertex
@@ -130,13 +131,17 @@ def unclear_gates(spec: GraphSpec, origins: Origins) -> Iterator[Finding]:
 
 def unclear_counts(spec: GraphSpec, origins: Origins) -> Iterator[Finding]:
     """Count joins whose counts, triggers or companions could never come, or only by chance."""
+    feeding: dict[str, list[EdgeSpec]] = defaultdict(list)
+    for edge in spec.edges:
+        feeding[edge.target_node].append(edge)
     for i, node in enumerate(spec.nodes):
         if node.activate_by_count:
-            yield from _unclear_count(spec, origins, node, i)
+            yield from _unclear_count(spec, origins, node, i, feeding[node.name])
 
 
-def _unclear_count(spec: GraphSpec, origins: Origins, node: NodeSpec, index: int) -> Iterator[Finding]:
-    edges = [e for e in spec.edges if e.target_node == node.name]
+def _unclear_count(
+    spec: GraphSpec, origins: Origins, node: NodeSpec, index: int, edges: list[EdgeSpec]
+) -> Iterator[Finding]:
     connected = {e.target_field for e in edges}
     types = {f.name: f.type for g in node.groups for f in g.fields}
     path = f"nodes[{index}].activate_by_count"
@@ -185,7 +190,7 @@ def _unclear_companions(node: NodeSpec, index: int, edges: list[EdgeSpec]) -> It
     counts = {t.count_field for t in node.activate_by_count if t.constant is None}
     for j, group in enumerate(node.groups):
         fed = {e.target_field for e in edges if e.target_group == group.name}
-        companions = [f for f in group.fields if f.name in fed and f.name not in triggers | counts]
+        companions = [f for f in group.fields if f.name in fed and f.name not in triggers and f.name not in counts]
         for field in companions:
             if field.is_optional:
                 yield Finding(

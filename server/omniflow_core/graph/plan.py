@@ -40,7 +40,7 @@ from omniflow_core.graph.rules import (
     unusable_chunks,
 )
 from omniflow_core.graph.spec import SOURCE, EdgeSpec, GraphSpec, NodeSpec
-from omniflow_core.graph.walks import reachable_from, successors_of, topological
+from omniflow_core.graph.walks import successors_of, topological
 
 __all__ = [
     "CountFacetPlan",
@@ -104,6 +104,12 @@ class _Compiler:
         for i, edge in enumerate(spec.edges):
             self._leaving[edge.source_node].append((i, edge))
         self._fed = {(e.target_node, e.target_group, e.target_field) for e in spec.edges}
+        self._group_of = {
+            (n.name, g.name): (i, frozenset(f.name for f in g.fields if f.is_optional))
+            for n in spec.nodes
+            for i, g in enumerate(n.groups)
+        }
+        """Index and optional fields of each input group."""
         order, _ = topological(spec, successors_of(spec))
         self._order = tuple(order)
         self._ordered = tuple(o.field.name for o in spec.outputs if not o.is_unordered)
@@ -208,8 +214,7 @@ class _Compiler:
     ) -> Delivery:
         node = self._nodes[name]
         assert node.spec is not None, "only the source has no spec"
-        index = next(i for i, g in enumerate(node.spec.groups) if g.name == group)
-        optional = {f.name for f in node.spec.groups[index].fields if f.is_optional}
+        index, optional = self._group_of[name, group]
         join = joins.get((name, group))
         kind = JoinKind.COUNT if node.spec.activate_by_count else JoinKind.PREFIX if join else JoinKind.SINGLE
         return Delivery(
@@ -227,44 +232,44 @@ class _Compiler:
 
     def _count(self, spec: NodeSpec) -> CountPlan:
         triggers = {t.field for t in spec.activate_by_count}
-        counts = {t.count_field for t in spec.activate_by_count if t.constant is None}
+        counts = frozenset(t.count_field for t in spec.activate_by_count if t.constant is None)
         facets: dict[int, CountFacetPlan] = {}
         for i, group in enumerate(spec.groups):
-            fed = [
-                f.name
-                for f in group.fields
-                if any(
-                    (e.target_node, e.target_group, e.target_field) == (spec.name, group.name, f.name)
-                    for e in self._spec.edges
-                )
-            ]
+            fed = [f.name for f in group.fields if (spec.name, group.name, f.name) in self._fed]
             if fed:
                 facets[i] = CountFacetPlan(
                     group=group.name,
                     triggers=tuple(f for f in fed if f in triggers),
-                    companions=tuple(f for f in fed if f not in triggers | counts),
+                    companions=tuple(f for f in fed if f not in triggers and f not in counts),
                 )
-        return CountPlan(triggers=spec.activate_by_count, facets=facets)
+        return CountPlan(triggers=spec.activate_by_count, count_fields=counts, facets=facets)
 
     # --- reach --------------------------------------------------------------------------------------------------------
 
     def _fill_reaches(self) -> None:
-        """Walks back from each ordered output and gate."""
-        predecessors: dict[str, set[str]] = defaultdict(set)
-        for name, following in successors_of(self._spec).items():
-            for successor in following:
-                predecessors[successor].add(name)
-        ends: dict[int, set[str]] = {self._nodes[name].gate: {name} for name in self._gates}
+        """Ordered outputs and gates, from where they are back to the call. Sets as bits: a pass is linear in edges."""
+        reach: dict[str, int] = {}
         for plan in self._plans:
+            own = 1 << plan.gate if plan.gate >= 0 else 0
             for emission in plan.emissions:
                 if emission.order >= 0:
-                    ends.setdefault(emission.order, set()).add(plan.name)
-        reach: dict[str, set[int]] = defaultdict(set)
-        for tree, names in ends.items():
-            for name in set().union(*(reachable_from(end, predecessors) for end in names)):
-                reach[name].add(tree)
+                    own |= 1 << emission.order
+            reach[plan.name] = own
+        successors = successors_of(self._spec)
+        backwards = [*reversed(self._order), SOURCE]
+        has_changed = True
+        while has_changed:  # once without cycles, and once more to see that nothing changes
+            has_changed = False
+            for name in backwards:
+                found = reach[name]
+                for successor in successors[name]:
+                    found |= reach[successor]
+                if found != reach[name]:
+                    reach[name] = found
+                    has_changed = True
         for plan in self._plans:
-            plan.reaches = tuple(sorted(reach[plan.name]))
+            bits = reach[plan.name]
+            plan.reaches = tuple(tree for tree in range(bits.bit_length()) if bits >> tree & 1)
 
     # --- for people ---------------------------------------------------------------------------------------------------
 

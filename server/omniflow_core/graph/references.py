@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 
 from omniflow_core.graph.findings import Finding, nearest
-from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec, GroupSpec, NodeSpec
+from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec
 
 
 def duplicate_names(spec: GraphSpec) -> Iterator[Finding]:
@@ -35,14 +36,36 @@ def duplicate_names(spec: GraphSpec) -> Iterator[Finding]:
             seen.add(name)
 
 
+class _Names:
+    """What can be named in a graph, looked up once."""
+
+    def __init__(self, spec: GraphSpec) -> None:
+        self.nodes = {n.name: n for n in spec.nodes}
+        self.placeholders = {p.field.name: p.field for p in spec.placeholders}
+        self.results = {o.field.name: o.field for o in spec.outputs}
+        self.outputs = {n.name: {f.name: f for f in n.outputs} for n in spec.nodes}
+        self.groups = {n.name: {g.name: {f.name: f for f in g.fields} for g in n.groups} for n in spec.nodes}
+        self.having: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Input groups of a node that have a field."""
+        for node in spec.nodes:
+            for group in node.groups:
+                for field in group.fields:
+                    self.having[node.name, field.name].append(group.name)
+
+    def group_of(self, edge: EdgeSpec) -> str | None:
+        """The group an edge means: the named one, or the only one that has the field."""
+        if edge.target_group:
+            return edge.target_group if edge.target_group in self.groups[edge.target_node] else None
+        having = self.having.get((edge.target_node, edge.target_field), [])
+        return having[0] if len(having) == 1 else None
+
+
 def broken_edges(spec: GraphSpec) -> Iterator[Finding]:
     """Edges whose ends do not exist, are not clear, or differ in type."""
-    nodes = {n.name: n for n in spec.nodes}
-    placeholders = {p.field.name: p.field for p in spec.placeholders}
-    outputs = {o.field.name: o.field for o in spec.outputs}
+    names = _Names(spec)
     for i, edge in enumerate(spec.edges):
-        source = _lookup(edge.source_node, edge.source_field, nodes, placeholders, f"edges[{i}].source")
-        target = _target_field(edge, nodes, outputs, f"edges[{i}].target")
+        source = _source_field(edge, names, f"edges[{i}].source")
+        target = _target_field(edge, names, f"edges[{i}].target")
         for end in (source, target):
             if isinstance(end, Finding):
                 yield end
@@ -58,15 +81,12 @@ def broken_edges(spec: GraphSpec) -> Iterator[Finding]:
             )
 
 
-def _lookup(
-    node: str, field: str, nodes: Mapping[str, NodeSpec], top: Mapping[str, FieldSpec], path: str
-) -> FieldSpec | Finding:
+def _source_field(edge: EdgeSpec, names: _Names, path: str) -> FieldSpec | Finding:
     """The source field that an edge names, or what is wrong with the name."""
-    if node and node not in nodes:
-        return Finding(
-            reason="UNKNOWN_NODE", field=f"{path}_node", message=f"There is no node {node!r}.", fix=nearest(node, nodes)
-        )
-    known = {f.name: f for f in nodes[node].outputs} if node else top
+    node, field = edge.source_node, edge.source_field
+    if node and node not in names.nodes:
+        return _unknown_node(node, names, path)
+    known = names.outputs[node] if node else names.placeholders
     if field not in known:
         owner = f"Node {node!r} has no output" if node else "The graph has no placeholder"
         return Finding(
@@ -79,71 +99,78 @@ def _lookup(
     return known[field]
 
 
-def _target_field(
-    edge: EdgeSpec, nodes: Mapping[str, NodeSpec], outputs: Mapping[str, FieldSpec], path: str
-) -> FieldSpec | Finding:
-    if not edge.target_node:
-        if edge.target_field in outputs:
-            return outputs[edge.target_field]
+def _target_field(edge: EdgeSpec, names: _Names, path: str) -> FieldSpec | Finding:
+    """The target field that an edge names, or what is wrong with the name."""
+    node, field = edge.target_node, edge.target_field
+    if not node:
+        if field in names.results:
+            return names.results[field]
         return Finding(
             reason="UNKNOWN_FIELD",
             field=f"{path}_field",
-            message=f"The graph has no output {edge.target_field!r}.",
-            fix=nearest(edge.target_field, outputs),
+            message=f"The graph has no output {field!r}.",
+            fix=nearest(field, names.results),
         )
-    if edge.target_node not in nodes:
-        return Finding(
-            reason="UNKNOWN_NODE",
-            field=f"{path}_node",
-            message=f"There is no node {edge.target_node!r}.",
-            fix=nearest(edge.target_node, nodes),
-        )
-    node = nodes[edge.target_node]
-    group = _group_of(edge, node)
+    if node not in names.nodes:
+        return _unknown_node(node, names, path)
+    group = names.group_of(edge)
     if group is None:
-        having = [g.name for g in node.groups if any(f.name == edge.target_field for f in g.fields)]
+        return _unclear_group(edge, names, path)
+    known = names.groups[node][group]
+    if field not in known:
         return Finding(
-            reason="UNKNOWN_GROUP" if edge.target_group else "AMBIGUOUS_GROUP" if having else "UNKNOWN_FIELD",
-            field=f"{path}_group" if edge.target_group or having else f"{path}_field",
-            message=f"Node {node.name!r} has no input group {edge.target_group!r}."
-            if edge.target_group
-            else f"{len(having) or 'No'} input groups of {node.name!r} have a field {edge.target_field!r}.",
-            fix=nearest(edge.target_group, [g.name for g in node.groups])
-            if edge.target_group
-            else f"Name one of the groups {', '.join(having)}."
-            if having
-            else nearest(edge.target_field, [f.name for g in node.groups for f in g.fields]),
-            node=node.name,
+            reason="UNKNOWN_FIELD",
+            field=f"{path}_field",
+            message=f"Group {group!r} of {node!r} has no field {field!r}.",
+            fix=nearest(field, known),
+            node=node,
+            group=group,
+        )
+    return known[field]
+
+
+def _unknown_node(node: str, names: _Names, path: str) -> Finding:
+    return Finding(
+        reason="UNKNOWN_NODE",
+        field=f"{path}_node",
+        message=f"There is no node {node!r}.",
+        fix=nearest(node, names.nodes),
+    )
+
+
+def _unclear_group(edge: EdgeSpec, names: _Names, path: str) -> Finding:
+    node, field = edge.target_node, edge.target_field
+    groups = names.groups[node]
+    if edge.target_group:
+        return Finding(
+            reason="UNKNOWN_GROUP",
+            field=f"{path}_group",
+            message=f"Node {node!r} has no input group {edge.target_group!r}.",
+            fix=nearest(edge.target_group, groups),
+            node=node,
             group=edge.target_group,
         )
-    known = {f.name: f for f in group.fields}
-    if edge.target_field not in known:
-        return Finding(
-            reason="UNKNOWN_FIELD",
-            field=f"{path}_field",
-            message=f"Group {group.name!r} of {node.name!r} has no field {edge.target_field!r}.",
-            fix=nearest(edge.target_field, known),
-            node=node.name,
-            group=group.name,
-        )
-    return known[edge.target_field]
-
-
-def _group_of(edge: EdgeSpec, node: NodeSpec) -> GroupSpec | None:
-    """The group an edge means: the named one, or the only one that has the field."""
-    if edge.target_group:
-        return next((g for g in node.groups if g.name == edge.target_group), None)
-    having = [g for g in node.groups if any(f.name == edge.target_field for f in g.fields)]
-    return having[0] if len(having) == 1 else None
+    having = names.having.get((node, field), [])
+    return Finding(
+        reason="AMBIGUOUS_GROUP" if having else "UNKNOWN_FIELD",
+        field=f"{path}_group" if having else f"{path}_field",
+        message=f"{len(having) or 'No'} input groups of {node!r} have a field {field!r}.",
+        fix=f"Name one of the groups {', '.join(having)}."
+        if having
+        else nearest(field, [name for fields in groups.values() for name in fields]),
+        node=node,
+    )
 
 
 def with_groups(spec: GraphSpec) -> GraphSpec:
     """The graph with every edge's group written out; its edges must not be broken."""
-    nodes = {n.name: n for n in spec.nodes}
+    names = _Names(spec)
     edges = []
     for edge in spec.edges:
-        group = _group_of(edge, nodes[edge.target_node]) if edge.target_node else None
-        edges.append(dataclasses.replace(edge, target_group=group.name if group else ""))
+        group = names.group_of(edge) if edge.target_node else None
+        edges.append(
+            edge if edge.target_group == (group or "") else dataclasses.replace(edge, target_group=group or "")
+        )
     return dataclasses.replace(spec, edges=tuple(edges))
 
 

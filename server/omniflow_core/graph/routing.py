@@ -90,6 +90,8 @@ class CountPlan:
     """A count join: its triggers, and its facets by index of their group; groups without an edge have none."""
 
     triggers: tuple[CountTriggerSpec, ...]
+    count_fields: frozenset[str]
+    """Fields that give a count."""
     facets: Mapping[int, CountFacetPlan]
 
 

@@ -16,18 +16,6 @@ def successors_of(spec: GraphSpec) -> dict[str, set[str]]:
     return successors
 
 
-def reachable_from(start: str, successors: Mapping[str, set[str]]) -> set[str]:
-    """Everything that a walk from `start` can come to, itself included."""
-    reached = {start}
-    frontier = [start]
-    while frontier:
-        for name in successors.get(frontier.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                frontier.append(name)
-    return reached
-
-
 def topological(spec: GraphSpec, successors: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:
     """(nodes in topological order with the members of cycles at the end, those members)."""
     names = [n.name for n in spec.nodes]

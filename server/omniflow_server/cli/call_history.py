@@ -152,7 +152,7 @@ class CallHistory:
             known.state, known.attempt, known.error = "sent", command.attempt, ""
             known.end_us = None
             return
-        sources = tuple(dict.fromkeys(self._sources_of(command)))
+        sources = tuple(sorted(set(self._sources_of(command))))
         trigger = event.activation_id if isinstance(event, ActivationFinished | ActivationFailed) else CALL
         self.lives[command.activation_id] = Life(
             activation_id=command.activation_id,
@@ -166,7 +166,7 @@ class CallHistory:
         )
 
     def _sources_of(self, command: StartActivation) -> Iterable[int]:
-        """Activations whose yields are among the inputs, in order; the call for its own inputs."""
+        """Activations whose yields are among the inputs; the call for its own inputs."""
         for facet in command.facets:
             for values in facet.fields.values():
                 for value in values:

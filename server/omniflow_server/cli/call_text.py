@@ -83,4 +83,4 @@ def _path(ordinals: tuple[int, ...]) -> str:
 
 
 def _counts(fields: Mapping[str, tuple[object, ...]]) -> str:
-    return ", ".join(name if len(values) == 1 else f"{name} x{len(values)}" for name, values in fields.items())
+    return ", ".join(name if len(fields[name]) == 1 else f"{name} x{len(fields[name])}" for name in sorted(fields))

@@ -324,6 +324,8 @@ class ReplicaLink:
     def _on_failed(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
         self._forget(result.handle, in_flight)
         error = status_from_proto(result.failed.status)
+        if result.failed.is_retryable and error.reason is Reason.DRAINING:
+            error = self._lost(in_flight)  # for its activations a replica that was shut down is as good as dead
         in_flight.call.handle(ActivationFailed(in_flight.activation_id, _named(error, in_flight), in_flight.attempt))
 
     def _forget(self, handle: int, in_flight: _InFlight) -> None:
@@ -336,13 +338,17 @@ class ReplicaLink:
         self._handles.clear()
         self._queue.clear()  # commands for what is lost must not reach the next stream
         for in_flight in lost.values():
-            error = ErrorInfo(
-                reason=Reason.REPLICA_LOST,
-                message=f"Node {in_flight.node!r} lost its replica {self.name}.",
-                metadata={"node": in_flight.node, "replica": self.name},
-            )
             in_flight.call.activation_ended(in_flight.activation_id)
-            in_flight.call.handle(ActivationFailed(in_flight.activation_id, error, in_flight.attempt))
+            in_flight.call.handle(
+                ActivationFailed(in_flight.activation_id, self._lost(in_flight), in_flight.attempt)
+            )
+
+    def _lost(self, in_flight: _InFlight) -> ErrorInfo:
+        return ErrorInfo(
+            reason=Reason.REPLICA_LOST,
+            message=f"Node {in_flight.node!r} lost its replica {self.name}.",
+            metadata={"node": in_flight.node, "replica": self.name},
+        )
 
 
 def _named(error: ErrorInfo, in_flight: _InFlight) -> ErrorInfo:

@@ -81,7 +81,8 @@ class Kind(enum.IntEnum):
     """An answer of `digest_of`."""
 
 
-_YIELDED = int(Kind.YIELDED)  # arithmetic on members of an enum costs as much as the rest of the entry
+# Arithmetic on members of an enum costs as much as the rest of an entry.
+_ACCEPTED, _YIELDED, _FINISHED = int(Kind.ACCEPTED), int(Kind.YIELDED), int(Kind.FINISHED)
 
 
 class CallRecorder:
@@ -133,6 +134,8 @@ class CallRecorder:
                 self._add(Kind.STORED, size=event.stored_bytes)
             kind, attempt, activation = _YIELDED, event.attempt, event.activation_id
             ordinal, size = event.ordinal, event.size_bytes
+        elif type(event) is ActivationAccepted:
+            kind, attempt, text, activation, ordinal, size = _ACCEPTED, event.attempt, 0, event.activation_id, 0, 0
         else:
             kind, attempt, text, activation, ordinal, size = _ENCODE[type(event)](self, event)
         try:
@@ -211,7 +214,10 @@ class CallRecorder:
         """A detail of the next event."""
         if self._is_open and len(self._entries) < self._limit_bytes:
             entry = (kind, 0, self._code(text), activation, ordinal, 0, size, more)
-            self._entries += _pack(*map(min, entry, _LIMITS))
+            try:
+                self._entries += _pack(*entry)
+            except struct.error:
+                self._entries += _pack(*map(min, entry, _LIMITS))
 
     # --- events that are not yields: (kind, attempt, text, activation, ordinal, size) ---------------------------------
 
@@ -226,9 +232,6 @@ class CallRecorder:
         flags = (_HAS_VALUE if event.value is not None else 0) | (_IS_LAST if event.is_last else 0)
         return Kind.INPUT, 0, self._code(event.name), 0, flags, event.size_bytes
 
-    def _accepted(self, event: ActivationAccepted) -> _Parts:
-        return Kind.ACCEPTED, event.attempt, 0, event.activation_id, 0, 0
-
     def _finished(self, event: ActivationFinished) -> _Parts:
         if event.input_tokens or event.output_tokens:
             cached = event.cached_input_tokens
@@ -236,7 +239,7 @@ class CallRecorder:
         if event.histories:
             self._add(Kind.HISTORIES, size=len(event.histories))
         text = self._code(event.finish_reason)
-        return Kind.FINISHED, event.attempt, text, event.activation_id, event.yield_count, 0
+        return _FINISHED, event.attempt, text, event.activation_id, event.yield_count, 0
 
     def _failed(self, event: ActivationFailed) -> _Parts:
         return Kind.FAILED, event.attempt, self._code(_text_of(event.error)), event.activation_id, 0, 0
@@ -250,7 +253,6 @@ _Parts = tuple[int, int, int, int, int, int]
 _ENCODE: Mapping[type, Callable[..., _Parts]] = {
     CallAdmitted: CallRecorder._admitted,
     InputArrived: CallRecorder._input,
-    ActivationAccepted: CallRecorder._accepted,
     ActivationFinished: CallRecorder._finished,
     ActivationFailed: CallRecorder._failed,
     CancelRequested: CallRecorder._cancelled,

@@ -202,6 +202,36 @@ def test_store_at_its_limit_is_not_over_it() -> None:
     assert drive.give("b", 100, y="b0") == ["ack b<1"]
 
 
+def test_start_that_waits_for_its_turn_takes_room_too() -> None:
+    """Two starts wait; the second is too much, so its producer waits until the first has been taken in."""
+    nodes = (node("v", **SMALL), node("gen", is_session_ordered=True))
+    drive = Driven(graph(nodes, "x>v.x v.y>gen.x gen.y>out"), store_limit_bytes=300)
+    drive.admit(x="v")
+    drive.give("v", 10, y=0)
+    assert drive.accept("gen") == ["ack v<1"]
+    assert drive.give("v", 10, y=1) == ["ack v<2"]
+    assert drive.give("v", 10, y=2) == []
+    assert drive.scheduler.held_count == 2
+    assert drive.finish("gen") == ["start gen#1 main(x=1)"]
+    assert drive.accept("gen#1") == ["ack v<3"]
+
+
+@pytest.mark.parametrize("role", ["worker", "other"])
+def test_producer_goes_on_while_its_role_has_not_taken_something_in(role: str) -> None:
+    """One worker may serve both nodes, so what it has not taken in may wait for the producer to end."""
+    served: dict[str, Any] = {"is_inline": False, "role": "worker", **SMALL}
+    nodes = (node("a"), node("b", **served), node("k", is_inline=False, role=role))
+    spec = graph(nodes, "x>a.x a.y>b.x a.y>k.x b.y>out k.y>aside", unordered="aside")
+    drive = Driven(spec, store_limit_bytes=100)
+    drive.admit(x="v")
+    drive.run("a", "a0", "a1")
+    drive.accept("b")
+    drive.accept("b#1")
+    drive.accept("k")
+    assert drive.give("b#1", 101, y="late") == (["ack b#1<1"] if role == "worker" else [])
+    assert drive.accept("k#1") == []
+
+
 def test_held_output_over_the_limit_waits_instead_of_failing() -> None:
     drive = Driven(graph((node("a"), node("b", **SMALL)), "x>a.x a.y>b.x b.y>out"), store_limit_bytes=100)
     drive.admit(x="v")

@@ -244,6 +244,39 @@ def test_companion_tie_is_error() -> None:
     assert drive.error.metadata == {"node": "d", "group": "main", "field": "meta", "path": "0.0.0.0"}
 
 
+def test_companion_tie_between_two_below_is_error() -> None:
+    drive = Driven(accompanied(tail=True))
+    drive.admit(x="v")
+    drive.run("a", {"y": "a"})
+    drive.run("b", {"y": "b"})
+    drive.run("v", "i0")
+    drive.run("w", "one", "two")
+    assert drive.give("c", n=1) == ["cancel", "fail AMBIGUOUS_COMPANION"]
+
+
+def test_companion_tie_further_away_does_not_matter() -> None:
+    """Two below are equally near, but the event has a companion of its own."""
+    drive = Driven(accompanied(tail=True))
+    drive.admit(x="v")
+    drive.run("a", {"y": "a", "m": "far"})
+    drive.run("b", {"y": "b"})
+    drive.run("v", {"y": "i0", "m": "own"})
+    drive.run("w", "one", "two")
+    assert drive.give("c", n=1) == ["start d main(img=i0,meta=own)"]
+
+
+def test_companion_below_that_is_nearest_wins() -> None:
+    """w's is one step below, a's two steps above."""
+    drive = Driven(accompanied(tail=True))
+    drive.admit(x="v")
+    drive.run("a", {"y": "a", "m": "far"})
+    drive.run("b", {"y": "b"})
+    drive.run("v", "i0")
+    drive.run("w", "below")
+    assert drive.give("c", n=1) == ["start d main(img=i0,meta=below)"]
+    assert drive.starts["d"].origin_path == (0, 0, 0, 0)
+
+
 def test_companion_that_never_comes_is_named() -> None:
     drive = Driven(accompanied())
     drive.admit(x="v")

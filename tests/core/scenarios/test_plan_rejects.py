@@ -115,6 +115,7 @@ def test_plan_rejects_unreachable_cycle() -> None:
         ("", "s t", "s>a.x t>b.x a.y>j.p b.y>j.q"),
         ("x", "s", "s>a.x x>b.x a.y>j.p b.y>j.q"),
         ("x", "s", "s>a.x x>j.q a.y>j.p a.y>b.x"),
+        ("x", "s t", "t>a.x x>b.x a.y>j.p b.y>j.q"),
     ],
 )
 def test_plan_rejects_no_unique_anchor(inputs: str, streaming: str, edges: str) -> None:

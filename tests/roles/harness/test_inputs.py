@@ -171,7 +171,7 @@ async def test_input_whose_keeper_is_gone_says_so_and_not_where_it_was(tmp_path:
             tensor = getattr((await maker.finish(1))[1], "yield").fields["tensor"]
         await taker.start(1, "noop.swallow", {"tensor": tensor})
         error, is_retryable = await taker.error(1)
-        assert (error.reason, is_retryable) == (Reason.CONNECTION_LOST, True)
+        assert (error.reason, is_retryable) == (Reason.REPLICA_LOST, True)
         assert "unix:" not in error.message
 
 

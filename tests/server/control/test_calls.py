@@ -371,6 +371,34 @@ async def test_ended_calls_are_bounded_in_bytes(table: Table, monkeypatch: pytes
     assert table.calls._ended_bytes == sum(sizes)
 
 
+async def test_records_of_ended_calls_stay_within_what_was_counted(table: Table) -> None:
+    """What was running when the call ended still ends, and is recorded; yields that come late are not without bound."""
+    call = table.accept()
+    for ordinal in range(5):
+        table.yields(call, 1, ordinal, y="y")
+    call.cancel(Reason.CALL_CANCELLED, "stop")
+    counted = table.calls._ended_bytes - call.log.kept_bytes
+    for ordinal in range(5, 500):
+        table.yields(call, 1, ordinal, y="y")
+    for activation_id, _ in table.activations(call):
+        table.stops(call, activation_id)
+    assert table.dispatcher.released == [call.call_id]
+    assert call.recorder.size_bytes <= counted
+    table.calls.check_integrity()
+
+
+async def test_known_calls_are_those_of_the_tenant_with_their_graphs(table: Table) -> None:
+    running, ended = table.accept(), table.accept()
+    table.accept(tenant="other")
+    table.finish(ended)
+    known = table.calls.known(tenant="t")
+    assert set(known) == {running.call_id, ended.call_id}
+    assert known[running.call_id].end_unix_s is None
+    assert known[ended.call_id].end_unix_s == pytest.approx(time.time(), abs=60)
+    assert {entry.graph.name for entry in known.values()} == {"graphs/chain"}
+    assert table.calls.find_known(running.call_id, tenant="t").call is running
+
+
 async def test_kept_bytes_do_not_drift_when_logs_are_trimmed_after_the_end() -> None:
     async with call_table(event_log_size_bytes=1_000, ended_call_ttl_s=0.0) as table:
         for _ in range(5):

@@ -87,3 +87,11 @@ def test_graph_with_findings_is_refused_with_all_of_them(catalog: Catalog) -> No
         catalog.compile(spec)
     assert [f.reason for f in caught.value.findings] == ["UNKNOWN_FIELD", "UNKNOWN_INTERFACE"]
     assert "graphs/bad" not in catalog.names()
+
+
+def test_graph_with_global_parameters_is_refused_until_somebody_holds_them(catalog: Catalog) -> None:
+    spec = chain().spec()
+    spec.global_parameters.add(name="kv", layout="llm")
+    with pytest.raises(InvalidGraphError) as caught:
+        catalog.compile(spec)
+    assert [(f.reason, f.field) for f in caught.value.findings] == [("UNSUPPORTED", "graph.global_parameters[0]")]

@@ -129,6 +129,9 @@ class GraphClient:
     async def get(self, call_id: str) -> pb.GetCallResponse:
         return await self._unary(self.stub.GetCall, pb.GetCallRequest(call_id=call_id))  # type: ignore[no-any-return]
 
+    async def inspect(self, call_id: str) -> pb.InspectCallResponse:
+        return await self._unary(self.stub.InspectCall, pb.InspectCallRequest(call_id=call_id))  # type: ignore[no-any-return]
+
     async def cancel(self, call_id: str = "", *, request_id: str = "", reason: str = "") -> bool:
         request = pb.CancelCallRequest(call_id=call_id, request_id=request_id, reason=reason)
         return bool((await self._unary(self.stub.CancelCall, request)).is_cancelled)

@@ -18,6 +18,7 @@ from omniflow.workflow.v1 import workflow_service_pb2 as pb
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.compose import ControlPlane
 from tests.roles.running import eventually
+from tests.server.cli.recorded import Pair, Step, diamond
 from tests.server.control.planes import channel_to, plane
 from tests.server.rpc.client import GraphClient, texts
 from tests.server.rpc.interfaces import INTERFACES
@@ -112,6 +113,16 @@ async def test_explain_tells_routes(stub: Any) -> None:
     assert [g.node for g in given.groups] == ["node"]
     assert (await refusal(stub.ExplainGraph(pb.ExplainGraphRequest()))).violations[0].field == "name"
     assert (await refusal(stub.ExplainGraph(pb.ExplainGraphRequest(name="graphs/x")))).reason is Reason.UNKNOWN_GRAPH
+
+
+async def test_explain_tells_joins_and_draws_them() -> None:
+    async with plane(Step, Pair, graphs=[diamond()]) as made, channel_to(made.target) as channel:
+        stub = workflow_service_pb2_grpc.WorkflowServiceStub(channel)
+        response = await stub.ExplainGraph(pb.ExplainGraphRequest(name="graphs/diamond"))
+    groups = {group.node: group for group in response.groups}
+    assert (groups["j"].kind, groups["j"].anchor_node) == (pb.JOIN_KIND_PREFIX, "a")
+    assert [(list(r.nodes), list(r.fields)) for r in groups["j"].routes] == [(["a", "b"], ["p"]), (["a", "c"], ["q"])]
+    assert 'data-node="j"' in response.svg
 
 
 class Slow(Words):

@@ -1,0 +1,81 @@
+"""What came out of a driven call, and in which step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omniflow_core.control.commands import Command, FailCall, FinishCall
+from omniflow_core.control.events import Event
+from tests.properties.flow_evaluator import Script
+from tests.properties.flow_values import Activation, Value, Yielded
+
+
+UNLIMITED = 10_000
+"""More yields than any call has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What befalls a call besides its own course."""
+
+    repeats: float = 0.1
+    """Chance that a step hands an old event in again."""
+    stop_after: int | None = None
+    """Steps until the call is cancelled."""
+    injure_after: int | None = None
+    """Steps until some activation fails that would not have."""
+    losses: float = 0.0
+    """Chance that a step loses the replica of an activation."""
+    input_window: int = 4
+    """Values of streaming placeholders that may wait for delivery."""
+    default_window: int = 4
+    """Yield window of nodes that name none."""
+    store_limit: int = UNLIMITED
+    """Yields that joins, chunks, gates and held outputs may keep together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start that was commanded."""
+
+    activation: Activation
+    origin_path: tuple[int, ...]
+    paths: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]] | None]
+    """Origin paths of the values, by group and field; None for those of the activation."""
+
+
+@dataclass(slots=True)
+class Times:
+    """In which step what happened. A step is one event handed in."""
+
+    now: int = 0
+    yielded: dict[Yielded, int] = field(default_factory=dict)
+    """The first time that the yield was handed in."""
+    started: dict[Activation, int] = field(default_factory=dict)
+    ended: dict[Activation, int] = field(default_factory=dict)
+    """Ports of the call end together, with the last of them."""
+    emitted: dict[tuple[str, Value], int] = field(default_factory=dict)
+    """By output and value."""
+    terminal: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """One call."""
+
+    started: list[Start] = field(default_factory=list)
+    emitted: dict[str, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    times: Times = field(default_factory=Times)
+    terminal: FinishCall | FailCall | None = None
+    is_released: bool = False
+    cuts: dict[Activation, Script] = field(default_factory=dict)
+    """What activations did that were made to fail."""
+    last_failed: str = ""
+    """The node of the last activation that failed before the terminal event."""
+    most_held: int = 0
+    """Starts that waited at gates at a time."""
+    retried: int = 0
+    history: list[Event | Command] = field(default_factory=list)
+    """Every event, each followed by what was commanded."""
