@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from omniflow_core.control.commands import FailCall
@@ -23,12 +24,15 @@ INTERLEAVINGS = 8
 class Difference(Exception):  # noqa: N818  # it is what the fuzzer looks for, not a fault of its own
     """An interleaving whose call went wrong."""
 
-    def __init__(self, seed: int, turn: int, message: str, driver: FlowDriver) -> None:
-        super().__init__(f"case {seed}, interleaving {turn}: {message}")
+    def __init__(self, seed: int, turn: int, error: Exception, driver: FlowDriver) -> None:
+        self.message = f"{type(error).__name__}: {error}"
+        super().__init__(f"case {seed}, interleaving {turn}: {self.message}")
         self.seed = seed
         self.turn = turn
-        self.message = message
         self.driver = driver
+        *_, last = traceback.walk_tb(error.__traceback__)
+        self.is_crash = "tests" not in last[0].f_code.co_filename.split("/")
+        """The core itself raised, so nothing was left to compare."""
 
 
 @dataclass(slots=True)
@@ -44,12 +48,16 @@ class Mix:
         self.features.update(set(_features(shape, record, outcome)))
 
 
-def run_case(seed: int, mix: Mix, *, turns: int = INTERLEAVINGS) -> None:
+Plans = Callable[[random.Random], Plan]
+
+
+def run_case(seed: int, mix: Mix, *, turns: int = INTERLEAVINGS, plans: Plans | None = None) -> None:
     """Raises Difference."""
     chance = random.Random(seed)
     shape = random_shape(chance, mix.refusals)
     for turn in range(turns):
-        driver = FlowDriver(shape, random.Random(chance.getrandbits(32)), random_plan(chance))
+        plan = (plans or random_plan)(chance)
+        driver = FlowDriver(shape, random.Random(chance.getrandbits(32)), plan)
         outcome = run_interleaving(driver, seed, turn)
         mix.add(shape, driver.record, outcome)
 
@@ -64,7 +72,8 @@ def random_plan(chance: random.Random) -> Plan:
         losses=0.1 if 0.16 <= fate < 0.26 else 0.0,
         input_window=chance.randint(1, 4),
         default_window=chance.choice([1, 2, 4, 64]),
-        store_limit=chance.randint(2, 12) if chance.random() < 0.1 else UNLIMITED,
+        workers=chance.choice([1, 1, 2, UNLIMITED]),
+        store_limit=chance.randint(1, 12) if chance.random() < 0.1 else UNLIMITED,
     )
 
 
@@ -74,8 +83,7 @@ def run_interleaving(driver: FlowDriver, seed: int = 0, turn: int = 0) -> Outcom
         driver.run()
         return compare(driver.shape, driver.plan, driver.record)
     except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        raise Difference(seed, turn, message, driver) from error
+        raise Difference(seed, turn, error, driver) from error
 
 
 def _features(shape: Shape, record: Record, outcome: Outcome) -> Iterator[str]:

@@ -14,6 +14,8 @@ class Chunk(NamedTuple):
     context_start: int
     start: int
     end: int
+    is_rest: bool
+    """Given at the producer's end."""
 
 
 def chunks_of(policy: ChunkSpec, count: int) -> Iterator[Chunk]:
@@ -26,7 +28,7 @@ def chunks_of(policy: ChunkSpec, count: int) -> Iterator[Chunk]:
         spans.append((start, start + policy.size))
     *full, (rest, _) = spans
     held = {i for start, end in full for i in range(start, end)}
-    if policy.flush and any(i not in held for i in range(rest, count)):
-        full.append((rest, count))
     for start, end in full:
-        yield Chunk(max(0, start - policy.left_context), start, end)
+        yield Chunk(max(0, start - policy.left_context), start, end, is_rest=False)
+    if policy.flush and any(i not in held for i in range(rest, count)):
+        yield Chunk(max(0, rest - policy.left_context), rest, count, is_rest=True)

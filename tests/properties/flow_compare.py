@@ -32,8 +32,7 @@ def compare(shape: Shape, plan: Plan, record: Record) -> Outcome:
         if shape.has_gate(node.name):
             started = [s.activation for s in record.started if s.activation.node == node.name]
             check_start_order(outcome, node.name, started)
-    if not shape.has_count_join:
-        check_promptness(shape, record, outcome)
+    check_promptness(shape, record, outcome)
     return outcome
 
 
@@ -59,7 +58,8 @@ def _fault_of(record: Record, terminal: FailCall) -> Fault:
     """The fault that an error tells of."""
     error = terminal.error
     details = error.metadata
-    if error.reason in (Reason.INTERFACE_FAILED, Reason.REPLICA_LOST):  # the activation's own error, which names no node
+    if error.reason in (Reason.INTERFACE_FAILED, Reason.REPLICA_LOST):
+        # the activation's own error, which names no node
         return Fault(Reason.INTERFACE_FAILED.value, record.last_failed)
     if error.reason is Reason.IMPOSSIBLE_INPUT:
         return Fault(error.reason.value, details["node"], details["group"], frozenset(details["missing"].split(",")))

@@ -24,6 +24,8 @@ class Decision:
 
     inputs: Inputs | None = None
     path: Path = ()
+    cause: Event | None = None
+    """The event with which it fires."""
     faults: set[tuple[str, str]] = field(default_factory=set)
     """(reason, field)"""
 
@@ -50,6 +52,7 @@ def decide(node: NodeSpec, connected: Mapping[str, frozenset[str]], admissions: 
                 return decision
             if fired is not None:
                 decision.inputs, decision.path = fired
+                decision.cause = admission.event
     if decision.inputs is None and had_data and node.on_impossible is OnImpossible.FAIL:
         decision.faults |= {("COUNT_NOT_REACHED", name) for name in join.unmet(admissions)}
     return decision
@@ -76,7 +79,7 @@ class _CountJoin:
 
     def count_values(self, admissions: Sequence[Admission], count_field: str) -> list[int | None]:
         return [
-            value.count
+            value.counted
             for admission in admissions
             for fields in admission.facets.values()
             for value in fields.get(count_field, ())
@@ -125,7 +128,9 @@ class _CountJoin:
             if not any(chosen.values()):
                 continue
             fields = {
-                name: [value for e in stable_order(events) for f, _, values in selected[name] if f is e for value in values]
+                name: [
+                    value for e in stable_order(events) for f, _, values in selected[name] if f is e for value in values
+                ]
                 for name, events in chosen.items()
             }
             anchors = [a.event for a in admissions if any(a.event in events for events in chosen.values())]

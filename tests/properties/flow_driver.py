@@ -34,7 +34,7 @@ from tests.properties.flow_evaluator import Script
 from tests.properties.flow_graphs import Shape
 from tests.properties.flow_record import Plan, Record, Start
 from tests.properties.flow_routes import Kind
-from tests.properties.flow_values import Activation, Inputs, Value, facet
+from tests.properties.flow_values import Activation, Value, facet
 
 CANCELLED = ErrorInfo(reason=Reason.CALL_CANCELLED, message="stop")
 BROKEN = ErrorInfo(reason=Reason.INTERFACE_FAILED, message="it broke")
@@ -94,7 +94,7 @@ class FlowDriver:
             self.shape.plan,
             yield_window=self.plan.default_window,
             store_limit_bytes=self.plan.store_limit * YIELD_BYTES,
-            count_of=lambda value: cast("Value", value).count,
+            count_of=lambda value: cast("Value", value).counted,
             digest_of=_digest,
         )
 
@@ -138,7 +138,9 @@ class FlowDriver:
         """The end of each placeholder: with its last value, or after it at any time."""
         for name, index in sorted(last.items(), key=lambda item: -item[1]):
             if index >= 0 and self.chance.random() < 0.5:
-                self._unsent[index] = InputArrived(name, self._unsent[index].value, is_last=True, size_bytes=YIELD_BYTES)
+                self._unsent[index] = InputArrived(
+                    name, self._unsent[index].value, is_last=True, size_bytes=YIELD_BYTES
+                )
             else:
                 self._unsent.insert(self.chance.randint(index + 1, len(self._unsent)), InputArrived(name, is_last=True))
 
@@ -171,7 +173,7 @@ class FlowDriver:
         if has_ended and self._running and self.chance.random() < 0.5:
             self._stop(self._any_running())  # it has been told to
             return
-        ready = [r for r in self._running.values() if has_ended or not r.is_stuck]
+        ready = [r for r in self._running.values() if has_ended or self._can_go_on(r)]
         choices = len(ready) + self._can_send_input()
         assert choices, "nothing can go on, and the call has not ended"
         index = self.chance.randrange(choices)
@@ -179,6 +181,12 @@ class FlowDriver:
             self._send_input()
         else:
             self._go_on(ready[index])
+
+    def _can_go_on(self, running: _Running) -> bool:
+        if running.is_accepted or self.shape.is_cyclic(running.spec.name):
+            return not running.is_stuck
+        beside = sum(r.is_accepted and r.spec.name == running.spec.name for r in self._running.values())
+        return beside < self.plan.workers
 
     def _can_send_input(self) -> bool:
         if not self._unsent:
@@ -294,7 +302,7 @@ class FlowDriver:
         inputs = tuple(
             facet(f.group, cast("Mapping[str, tuple[Value, ...]]", f.fields), f.context) for f in command.facets
         )
-        activation = self.shape.identities.activation(spec.name, cast("Inputs", inputs), command.origin_path)
+        activation = self.shape.identities.activation(spec.name, inputs, command.origin_path)
         self.record.started.append(Start(activation, command.origin_path, {f.group: f.paths for f in command.facets}))
         self.record.times.started.setdefault(activation, self.record.times.now)
         assert (command.attempt, command.delivered) == (1, ()), "a first start is attempt 1"
@@ -328,7 +336,8 @@ class FlowDriver:
         for other in self._running.values():
             if not other.is_accepted and other.attempt == 1 and not self._may_wait(other.activation):
                 causes = [v.ordinal for v in _values(other.activation) if v.producer is running.activation]
-                assert not causes or max(causes) >= running.acked, f"{max(causes)} was acked before {other.activation} was accepted"
+                is_early = bool(causes) and max(causes) < running.acked
+                assert not is_early, f"a yield was acked before {other.activation}, which it started, was accepted"
 
     def _may_wait(self, activation: Activation) -> bool:
         """Whether its inputs counted as delivered before it started: those of buckets and of starts that were held."""

@@ -53,6 +53,8 @@ class Place:
     """None for what has no order with anything else: the call's source and count joins."""
     kind: Kind | None
     """None for the call's source."""
+    cause: Yielded | None
+    """The yield with which it can run; None for prefix joins and for chunks that wait for the end of their producer."""
 
 
 @dataclass(slots=True)
@@ -137,9 +139,9 @@ class _Evaluation:
             raise TooLargeError
         if len({s.activation for s in started}) < len(started):
             raise UnnamedError
-        if [s.activation for s in started] == [s.activation for s in self.started.get(node.name, [])]:
+        before, self.started[node.name] = self.started.get(node.name, []), started
+        if [s.activation for s in started] == [s.activation for s in before]:
             return False
-        self.started[node.name] = started
         self.events[node.name] = [
             Event((*s.place.path, Token(node.name, s.activation, ordinal)), fields)
             for s in started
@@ -192,7 +194,7 @@ class _Evaluation:
                 taken = self._taken(node.name, group, event)
                 if self._can_run(node, group, event.key, {name for _, name, _ in taken}):
                     inputs = (facet(group, _by_field(taken)),)
-                    yield self._started(node, inputs, event.path, event.key, Kind.SINGLE)
+                    yield self._started(node, inputs, Place(event.path, event.key, Kind.SINGLE, event.key))
 
     def _chunked(self, node: NodeSpec, group: str) -> Iterator[_Started]:
         (policy,) = {edge.chunks for _, edge in self.routes.edges_into[node.name, group]}
@@ -209,7 +211,7 @@ class _Evaluation:
                 end = (producer, len(yields))
                 path = (*place, Token(source, *end))
                 inputs = (facet(group, {}),)
-                yield self._started(node, inputs, path, end, Kind.CHUNKS)
+                yield self._started(node, inputs, Place(path, end, Kind.CHUNKS, None))
 
     def _producers(self, source: str) -> Iterator[tuple[Activation, Path, list[Event]]]:
         """Activations of a node, or the port itself, each with its path and yields."""
@@ -221,13 +223,13 @@ class _Evaluation:
             yield self.events[source][0].key[0], (), self.events[source]
 
     def _chunks(self, node: NodeSpec, group: str, policy: ChunkSpec, counted: list[Event]) -> Iterator[_Started]:
-        for context_start, start, end in chunks_of(policy, len(counted)):
+        for context_start, start, end, is_rest in chunks_of(policy, len(counted)):
             context = [t for event in counted[context_start:start] for t in self._taken(node.name, group, event)]
             taken = [t for event in counted[start:end] for t in self._taken(node.name, group, event)]
             repeats = {name: len(values) for name, values in _by_field(context).items()}
             inputs = (facet(group, _by_field(context + taken), repeats),)
             last = counted[end - 1]
-            yield self._started(node, inputs, last.path, last.key, Kind.CHUNKS)
+            yield self._started(node, inputs, Place(last.path, last.key, Kind.CHUNKS, None if is_rest else last.key))
 
     def _prefix(self, node: NodeSpec, group: str) -> Iterator[_Started]:
         buckets: dict[Yielded, list[tuple[Event, int, str, Value]]] = {}
@@ -242,7 +244,7 @@ class _Evaluation:
                 bucket.sort(key=lambda c: (c[1], self._rank_below(occurrence, c[0].path)))
                 inputs = (facet(group, _by_field([(i, name, value) for _, i, name, value in bucket])),)
                 path = common_prefix([event.path for event, *_ in bucket])
-                yield self._started(node, inputs, path, occurrence, Kind.PREFIX)
+                yield self._started(node, inputs, Place(path, occurrence, Kind.PREFIX, None))
 
     def _occurrence(self, node: str, group: str, path: Path) -> Yielded:
         """The anchor's yield that a path descends from."""
@@ -278,18 +280,18 @@ class _Evaluation:
         connected = {g: frozenset(e.target_field for _, e in self.routes.edges_into[node.name, g]) for g in groups}
         decision = decide(node, connected, admissions)
         self.faults[node.name] |= {Fault(reason, node.name) for reason, _ in decision.faults}
-        if decision.inputs is not None:
-            yield self._started(node, decision.inputs, decision.path, None, Kind.COUNT)
+        if decision.inputs is not None and decision.cause is not None:
+            yield self._started(node, decision.inputs, Place(decision.path, None, Kind.COUNT, decision.cause.key))
 
-    def _started(self, node: NodeSpec, inputs: Inputs, path: Path, below: Yielded | None, kind: Kind) -> _Started:
-        return _Started(self.identities.activation(node.name, inputs, ordinals(path)), Place(path, below, kind))
+    def _started(self, node: NodeSpec, inputs: Inputs, place: Place) -> _Started:
+        return _Started(self.identities.activation(node.name, inputs, ordinals(place.path)), place)
 
     # --- what comes of it ---------------------------------------------------------------------------------------------
 
     def _outcome(self) -> Outcome:
         outcome = Outcome()
         for port, _, _ in self.source:
-            outcome.places[port] = Place((), None, None)
+            outcome.places[port] = Place((), None, None, None)
         for name, started in self.started.items():
             for each in started:
                 outcome.places[each.activation] = each.place

@@ -55,12 +55,14 @@ class Shape:
     routes: Routes = field(init=False)
     identities: Identities = field(default_factory=Identities)
     source: list[tuple[Activation, int, Mapping[str, Value]]] = field(init=False)
+    _cyclic: set[str] = field(init=False)
     _scripts: dict[Activation, Script] = field(default_factory=dict)
     _outcomes: dict[tuple[Yielded, ...], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.plan = plan_graph(self.spec)
         self.routes = Routes(self.spec)
+        self._cyclic = {name for name in self.routes.nodes if self.routes.reaches(name, name)}
         self.source = []
         for ordinal, names in enumerate(self.given):
             port = self.identities.activation(port_of(self.spec, names[0]), ())
@@ -75,6 +77,9 @@ class Shape:
         spec = self.routes.nodes[node]
         return spec.is_session_ordered and not spec.activate_by_count
 
+    def is_cyclic(self, node: str) -> bool:
+        return node in self._cyclic
+
     def outcome(
         self, handled: Mapping[Yielded, int] | None = None, cuts: Mapping[Activation, Script] | None = None
     ) -> Outcome:
@@ -88,7 +93,8 @@ class Shape:
         return self._outcomes[key]
 
     def _evaluate(self, admitted: Mapping[Yielded, int], cuts: Mapping[Activation, Script]) -> Outcome:
-        limit = MOST_ACTIVATIONS if not admitted else 10 * MOST_ACTIVATIONS  # other selections make other calls
+        # other selections and other failures make other calls
+        limit = 10 * MOST_ACTIVATIONS if admitted or cuts else MOST_ACTIVATIONS
 
         def script(activation: Activation) -> Script:
             return cuts[activation] if activation in cuts else self.script(activation)
@@ -168,6 +174,15 @@ def random_shape(chance: random.Random, refusals: Refusals | None = None) -> Sha
             return shape
 
 
+def random_spec(chance: random.Random) -> GraphSpec:
+    """A graph with stray edges that the planner need not take. Every node can be reached."""
+    spec = _Sketch(chance, is_strict=False).spec()
+    for _ in range(chance.randint(0, 4)):
+        stray = _stray(chance, spec)
+        spec = stray if stray is not None else spec
+    return spec
+
+
 def _given(chance: random.Random, spec: GraphSpec) -> tuple[tuple[str, ...], ...]:
     single = [p.field.name for p in spec.placeholders if not p.is_streaming]
     streamed = [p.field.name for p in spec.placeholders if p.is_streaming]
@@ -206,11 +221,13 @@ class _Sketch:
             self.placeholders[STATIC] = ["s", "r"][: self.chance.randint(1, 2)]
         if not self.placeholders or self._is_likely(0.3):
             self.placeholders["@p"] = ["p"]
+            if self._is_likely(0.3):
+                self.placeholders["@q"] = ["q"]
         self.seen = [(SOURCE, port) for port in self.placeholders]
         end = self._pick(self.seen)
         for _ in range(self.chance.randint(1, 5)):
             end = self._block(end, 0)
-            if len(self.seen) > 3 and self._is_likely(0.3):
+            if len(self.seen) > 3 and self._is_likely(0.4):
                 joined = self._count_join()
                 end = joined if self._is_likely(0.4) else end
         outputs = self._outputs()
@@ -229,10 +246,10 @@ class _Sketch:
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
-    def _block(self, end: _End, depth: int) -> _End:
+    def _block(self, end: _End, depth: int, weights: tuple[int, int, int] = (5, 4, 3)) -> _End:
         if len(self.nodes) >= MOST_NODES:
             return end
-        kind = self.chance.choices(["step", "diamond", "loop"], [5, 4, 2] if depth < 2 else [1, 0, 0])[0]
+        kind = self.chance.choices(["step", "diamond", "loop"], weights if depth < 2 else [1, 0, 0])[0]
         return {"step": self._step, "diamond": self._diamond, "loop": self._loop}[kind](end, depth)
 
     def _step(self, end: _End, depth: int) -> _End:
@@ -271,7 +288,7 @@ class _Sketch:
         head = self._node(end, can_chunk=True, can_drain=True)
         tail: _End = (head.name, "")
         for _ in range(self.chance.choice([0, 1, 1, 2])):
-            tail = self._block(tail, depth + 1)
+            tail = self._block(tail, depth + 1, (2, 5, 1))
         last = self.nodes[tail[0]]
         if "again" not in last.outputs:
             last.outputs.append("again")
@@ -300,7 +317,8 @@ class _Sketch:
         for trigger in counts:
             if trigger.count_field:
                 group = self.chance.choice(list(node.groups))
-                self._connect_count(self._pick(places[:2] if self._is_likely(0.6) else places), node, group, trigger.count_field)
+                source = self._pick(places[:2] if self._is_likely(0.6) else places)
+                self._connect_count(source, node, group, trigger.count_field)
         node.options["activate_by_count"] = tuple(counts)
         return (node.name, "")
 
@@ -429,18 +447,9 @@ class _Sketch:
     def _with_strays(self, spec: GraphSpec) -> GraphSpec:
         """Up to three edges between any two nodes, kept when the planner takes them."""
         for _ in range(3):
-            source, target = self.chance.choice(spec.nodes), self.chance.choice(spec.nodes)
-            group = self.chance.choice(target.groups)
-            if any(e.chunks for e in spec.edges if (e.target_node, e.target_group) == (target.name, group.name)):
+            stray = _stray(self.chance, spec)
+            if stray is None:
                 continue
-            edge = EdgeSpec(
-                source_node=source.name,
-                source_field=self.chance.choice([o.name for o in source.outputs if o.type == "TEXT"]),
-                target_node=target.name,
-                target_group=group.name,
-                target_field=self.chance.choice([f.name for f in group.fields if f.type == "TEXT"]),
-            )
-            stray = dataclasses.replace(spec, edges=(*spec.edges, edge))
             try:
                 plan_graph(stray)
             except InvalidGraphError:
@@ -454,6 +463,22 @@ class _Sketch:
     def _pick(self, ends: list[_End]) -> _End:
         """Later ones more often."""
         return self.chance.choice(ends[-3:] if self._is_likely(0.6) else ends)
+
+
+def _stray(chance: random.Random, spec: GraphSpec) -> GraphSpec | None:
+    """The graph with one more edge between two of its nodes; None when the edge would end in a chunked group."""
+    source, target = chance.choice(spec.nodes), chance.choice(spec.nodes)
+    group = chance.choice(target.groups)
+    if any(e.chunks for e in spec.edges if (e.target_node, e.target_group) == (target.name, group.name)):
+        return None
+    edge = EdgeSpec(
+        source_node=source.name,
+        source_field=chance.choice([o.name for o in source.outputs if o.type == "TEXT"]),
+        target_node=target.name,
+        target_group=group.name,
+        target_field=chance.choice([f.name for f in group.fields if f.type == "TEXT"]),
+    )
+    return dataclasses.replace(spec, edges=(*spec.edges, edge))
 
 
 def _text(name: str, is_optional: bool = False) -> FieldSpec:

@@ -59,7 +59,8 @@ def ordinals(path: Path) -> tuple[int, ...]:
 
 
 def node_sequence(path: Path) -> tuple[str, ...]:
-    return tuple(token.node for token in path)
+    """Nodes, outermost first; the ports of the call are one node, as its yields are counted together."""
+    return tuple("@" if token.node.startswith("@") else token.node for token in path)
 
 
 def stable_order(events: Iterable[Event]) -> list[Event]:

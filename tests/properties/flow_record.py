@@ -11,7 +11,6 @@ from omniflow_core.control.events import Event
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_values import Activation, Value, Yielded
 
-
 UNLIMITED = 10_000
 """More yields than any call has."""
 
@@ -32,6 +31,8 @@ class Plan:
     """Values of streaming placeholders that may wait for delivery."""
     default_window: int = 4
     """Yield window of nodes that name none."""
+    workers: int = UNLIMITED
+    """Activations that a node takes in at a time. Nodes on a cycle take in all: they can wait for their own children."""
     store_limit: int = UNLIMITED
     """Yields that joins, chunks, gates and held outputs may keep together."""
 

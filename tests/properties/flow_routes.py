@@ -54,7 +54,7 @@ class Routes:
         spec = self.spec
         self.nodes = {n.name: n for n in spec.nodes}
         self.edges_into = {}
-        self.successors = {ROOT: []} | {n.name: [] for n in spec.nodes}
+        self.successors = {name: [] for name in (ROOT, *self.nodes)}
         for i, edge in enumerate(spec.edges):
             source = edge.source_node or port_of(spec, edge.source_field)
             if source not in self.successors:
@@ -68,13 +68,14 @@ class Routes:
         self.order = self._order()
         self.kinds = {key: self._kind(*key) for key in self.edges_into}
         self.once = self._once()
-        self.anchors = {key: self.anchor(self._direct(*key)) for key, k in self.kinds.items() if k is Kind.PREFIX}
+        self.anchors = {key: self.anchor(self.direct(*key)) for key, k in self.kinds.items() if k is Kind.PREFIX}
 
     def _group(self, edge: EdgeSpec) -> str:
         fields = {g.name: [f.name for f in g.fields] for g in self.nodes[edge.target_node].groups}
         return edge.target_group or next(g for g, names in fields.items() if edge.target_field in names)
 
-    def _direct(self, node: str, group: str) -> list[str]:
+    def direct(self, node: str, group: str) -> list[str]:
+        """Nodes and ports that a group's edges come from, in order of the edges."""
         edges = self.edges_into[node, group]
         return list(dict.fromkeys(e.source_node or port_of(self.spec, e.source_field) for _, e in edges))
 
@@ -100,14 +101,19 @@ class Routes:
         """The nearest node or port whose token is in the path of all that comes from any of the sources; else ROOT."""
         wanted = list(sources)
         joins = [n.name for n in self.spec.nodes if n.activate_by_count]
-        kept = [x for x in self.successors if x != ROOT and self._is_passed(x, wanted, () if x in self.once else joins)]
+        kept = [x for x in self.successors if x != ROOT and self.is_passed(x, wanted, () if x in self.once else joins)]
         return self._nearest(kept)
+
+    def nearest_passed(self, sources: Iterable[str]) -> str:
+        """The nearest node or port that all ways to the sources pass, whatever becomes of its token on the way."""
+        wanted = list(sources)
+        return self._nearest([x for x in self.successors if x != ROOT and self.is_passed(x, wanted)])
 
     def _nearest(self, names: Sequence[str]) -> str:
         """The one that all others are passed on the way to; ROOT of none."""
-        return next((x for x in names if all(self._is_passed(other, [x]) for other in names)), ROOT)
+        return next((x for x in names if all(self.is_passed(other, [x]) for other in names)), ROOT)
 
-    def _is_passed(self, name: str, wanted: Sequence[str], starts: Sequence[str] = ()) -> bool:
+    def is_passed(self, name: str, wanted: Sequence[str], starts: Sequence[str] = ()) -> bool:
         """Whether each of `wanted` is the node itself or cannot be reached without it."""
         reached = self._reached_without(name, starts)
         return all(w == name or w not in reached for w in wanted)
@@ -119,18 +125,15 @@ class Routes:
             groups = [key for key in self.kinds if key[0] == name]
             if node.is_streaming or self.reaches(name, name) or any(self.kinds[g] is Kind.CHUNKS for g in groups):
                 continue
-            if node.activate_by_count:
+            descends_from_one = len(groups) == 1 and self.nearest_passed(self.direct(*groups[0])) in found
+            if node.activate_by_count or descends_from_one:
                 found.add(name)
-            elif len(groups) == 1:
-                sources = self._direct(*groups[0])
-                if self._nearest([x for x in self.successors if x != ROOT and self._is_passed(x, sources)]) in found:
-                    found.add(name)
         return found
 
     def feeders(self, node: str, group: str) -> set[str]:
         """Nodes whose work can still contribute to a group without passing its anchor again, its direct sources included."""
         anchor = self.anchors[node, group]
-        found = set(self._direct(node, group)) - {anchor}
+        found = set(self.direct(node, group)) - {anchor}
         frontier = list(found)
         while frontier:
             target = frontier.pop()
@@ -140,10 +143,14 @@ class Routes:
                     frontier.append(name)
         return found
 
+    def waits_for_count_joins(self, node: str, group: str) -> bool:
+        """Whether a prefix join's bucket may be open until the call gives count joins up."""
+        return any(self.nodes[n].activate_by_count for n in self.feeders(node, group) if n in self.nodes)
+
     def chunked_by(self, source: str, nodes: set[str]) -> bool:
         """Whether some of the nodes take what the source gives in chunks."""
         keys = [key for key, kind in self.kinds.items() if kind is Kind.CHUNKS and key[0] in nodes]
-        return any(source in self._direct(*key) for key in keys)
+        return any(source in self.direct(*key) for key in keys)
 
     def reaches(self, start: str, target: str) -> bool:
         """Whether a way of at least one edge leads from `start` to `target`."""

@@ -47,15 +47,17 @@ class Activation:
 
 
 class Value(NamedTuple):
-    """The value of a field of a yield. `count` is what a count field says, None elsewhere."""
+    """The value of a field of a yield. `counted` is what a count field says, None elsewhere."""
 
     producer: Activation
     ordinal: int
     field: str
-    count: int | None = None
+    counted: int | None = None
 
     def __repr__(self) -> str:
-        return f"{self.producer!r}{self.ordinal}.{self.field}" + (f"={self.count}" if self.count is not None else "")
+        return f"{self.producer!r}{self.ordinal}.{self.field}" + (
+            f"={self.counted}" if self.counted is not None else ""
+        )
 
 
 Yielded = tuple[Activation, int]

@@ -18,7 +18,10 @@ Plays = Mapping[str, Sequence[str] | Mapping[str | int, Sequence[str]]]
 
 
 class Case:
-    """A call evaluated by hand-written yields. Paths are written without ports: "a0.b1" is b's second yield under a's first."""
+    """A call evaluated by hand-written yields.
+
+    Paths are written without ports: "a0.b1" is b's second yield under a's first.
+    """
 
     def __init__(
         self,
@@ -169,7 +172,7 @@ def test_nested_diamonds_keep_the_outer_anchor() -> None:
 def test_iterations_of_a_loop_around_a_diamond_never_mix() -> None:
     nodes = (node("a", "main: x; loop: x", loop_bound=5), node("b"), node("c"), node("j", "b c", "y again"))
     spec = graph(nodes, "x>a.main.x a.y>b.x a.y>c.x b.y>j.b c.y>j.c j.again>a.loop.x j.y>out")
-    again = {1: ["again"], 2: ["again"], 3: ["y"]}
+    again: Mapping[str | int, Sequence[str]] = {1: ["again"], 2: ["again"], 3: ["y"]}
     case = Case(spec, {"a": ["y"], "b": ["y"], "c": ["y"], "j": again})
     assert (
         case.runs("j")
@@ -239,10 +242,14 @@ def test_drained_chunks_go_on_once_without_the_field() -> None:
 
 
 def counting(
-    counts: str = "t=2", inputs: str = "main: t c", edges: str = "p.y>j.t a.y>j.c", **options: object
+    counts: str = "t=2",
+    inputs: str = "main: t c",
+    edges: str = "p.y>j.t a.y>j.c",
+    on_impossible: OnImpossible = OnImpossible.FAIL,
 ) -> GraphSpec:
     """a starts p, p's yields trigger j, which takes a's yields as companions."""
-    nodes = (node("a", outputs="y z n#"), node("p", outputs="y z n#"), node("j", inputs, counts=counts, **options))
+    join = node("j", inputs, counts=counts, on_impossible=on_impossible)
+    nodes = (node("a", outputs="y z n#"), node("p", outputs="y z n#"), join)
     return graph(nodes, f"x>a.x a.y>p.x {edges} j.y>out")
 
 

@@ -32,7 +32,7 @@ def test_any_call_is_run_again_from_its_record(seed: int) -> None:
     scheduler = CallScheduler(
         driver.shape.plan,
         **OPTIONS,
-        count_of=recorder.counting(lambda value: cast("Value", value).count),
+        count_of=recorder.counting(lambda value: cast("Value", value).counted),
         digest_of=recorder.digesting(digest_of_text),
     )
     made = [recorder.handle(scheduler, event) for event in events]

@@ -273,7 +273,8 @@ class ValueFetcher:
             error = error_from_rpc(rpc_error)
             if error.reason is not Reason.CONNECTION_LOST:
                 raise error from None
-            logger.warning("a value of %s cannot be fetched: %s", ref.endpoint, error)  # callers do not learn the address
+            # for the log alone: callers do not learn the address
+            logger.warning("a value of %s cannot be fetched: %s", ref.endpoint, error)
             raise OmniFlowError(Reason.REPLICA_LOST, "The process that keeps a value of the call is gone.") from None
         finally:
             call.cancel()  # leaving the loop early would leave the RPC open

@@ -13,7 +13,6 @@ from omniflow.role.v1 import role_execution_service_pb2
 from omniflow.values import Value
 from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 
-
 StartActivation = role_execution_service_pb2.StartActivation
 Given = tuple[Inputs, tuple[Outputs, ...]]
 """Inputs and delivered yields."""

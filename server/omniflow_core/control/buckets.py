@@ -48,11 +48,12 @@ class Bucket:
         """Required fields without a contribution, by name."""
         return sorted(field for field in self.join.required if field not in self.fields)
 
-    def origin(self) -> Path:
-        """The longest common prefix of all contributions: at least the anchor's yield."""
-        found = common_prefix(path for items in self.fields.values() for _, path, _, _ in items)
-        assert found is not None, "contributions share their anchor"
-        return found
+    def origin(self) -> Path | None:
+        """The longest common prefix of all contributions: at least the anchor's yield.
+
+        Empty when one of them descends from a count join that selected nothing, and so from no yield at all.
+        """
+        return common_prefix(path for items in self.fields.values() for _, path, _, _ in items)
 
     def facet(self) -> Facet:
         """All contributions, each field in order: by edge, then by the path below the anchor, outermost first."""

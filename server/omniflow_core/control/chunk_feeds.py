@@ -90,10 +90,9 @@ class ChunkFeeds:
                     self._start(delivery, chunk, feed.pending)
                 else:
                     self._work.drop(feed.pending)
-        for index in feeds:  # some chunk was given: a stream that carried nothing is skipped, not drained
-            delivery = producer.node.deliveries[index]
-            if delivery.chunks is not None and delivery.chunks.continues:
-                self._go_on(delivery, producer)
+        going_on = [d for d in map(producer.node.deliveries.__getitem__, feeds) if d.chunks and d.chunks.continues]
+        if going_on:  # some chunk was given: a stream that carried nothing is skipped, not drained
+            self._go_on(going_on, producer)
 
     def _start(self, delivery: Delivery, chunk: Chunk, reservation: Reservation) -> Activation:
         facet = chunk.facet(delivery.group, delivery.routes)
@@ -101,16 +100,17 @@ class ChunkFeeds:
         size_bytes = sum(y.size_bytes for y in chunk.yields)
         return self._work.start_reserved(reservation, last, delivery.node, delivery.group_index, (facet,), size_bytes)
 
-    def _go_on(self, delivery: Delivery, producer: Activation) -> None:
-        """Starts the consumer once more, without the fields, at a place after the producer's last yield."""
+    def _go_on(self, deliveries: list[Delivery], producer: Activation) -> None:
+        """Starts the consumers once more, without the fields, at one place after the producer's last yield."""
         work = self._work
-        ordinal = producer.window.next_ordinal + producer.virtual_yields
-        producer.virtual_yields += 1
+        ordinal = producer.window.next_ordinal
+        producer.virtual_yields = 1
         path = Path(producer.origin, producer.node.index, producer.group, producer.activation_id, ordinal)
         scopes, opened = self._joins.open(producer, producer.node.anchors, path, ordinal)
-        reservation = work.reserve(delivery.node, producer, ordinal, scopes)
-        facet = Facet(delivery.group, {})
-        work.start_reserved(reservation, path, delivery.node, delivery.group_index, (facet,), 0)
+        for delivery in deliveries:
+            reservation = work.reserve(delivery.node, producer, ordinal, scopes)
+            facet = Facet(delivery.group, {})
+            work.start_reserved(reservation, path, delivery.node, delivery.group_index, (facet,), 0)
         for tree, place in producer.order_nodes.items():
             work.trees[tree].complete_yield(place, ordinal, work.freed)
         work.flush()

@@ -68,12 +68,13 @@ class OrderNode:
 class OrderTree:
     """Holds back what would overtake. Methods append what they release to `out`."""
 
-    __slots__ = ("_roots", "held_bytes", "root")
+    __slots__ = ("_roots", "held_bytes", "held_starts", "root")
 
     def __init__(self) -> None:
         self.root: Final = OrderNode(None, 0, is_current=True)
         self._roots = [self.root]
         self.held_bytes = 0
+        self.held_starts = 0
 
     def add_root(self) -> OrderNode:
         """An activation without an order among the others."""
@@ -105,6 +106,7 @@ class OrderTree:
             out.append(start)
         else:
             node.start = start
+            self.held_starts += 1
 
     def complete_yield(self, node: OrderNode, ordinal: int, out: Freed) -> None:
         """All children and events of the yield are known."""
@@ -151,6 +153,7 @@ class OrderTree:
                     if child.start is not None:
                         out.append(child.start)
                         child.start = None
+                        self.held_starts -= 1
                     pending.append(child)
             return
 
@@ -164,12 +167,39 @@ class OrderTree:
         if not slot.open_children:
             pending.append(parent)
 
+    # --- what the next start waits for ----------------------------------------------------------------------------
+
+    def next_start(self) -> OrderNode | None:
+        """The node whose start is held and comes first; None when none is held."""
+        frontier = list(self._roots) if self.held_starts else []
+        while frontier:
+            node = frontier.pop()
+            if node.start is not None:
+                return node
+            for ordinal in sorted(node.slots, reverse=True):
+                frontier.extend(reversed(node.slots[ordinal].children))
+        return None
+
+    def stands_before(self, node: OrderNode, other: OrderNode) -> bool:
+        """The node's activation must have ended before the other one's turn comes."""
+        slot_of: dict[OrderNode, int] = {}
+        below = other
+        while below.parent is not None:
+            slot_of[below.parent] = below.parent_ordinal
+            below = below.parent
+        while node.parent is not None and node not in slot_of:
+            if node.parent in slot_of:
+                return node.parent_ordinal < slot_of[node.parent]
+            node = node.parent
+        return False
+
     def check_integrity(self) -> None:
         """Recomputes what is held. For tests, after every step."""
-        held = 0
+        held = starts = 0
         frontier = list(self._roots)
         while frontier:
             node = frontier.pop()
+            starts += node.start is not None
             assert not (node.is_current and node.start is not None), "a start whose turn has come is kept"
             for ordinal, slot in node.slots.items():
                 assert ordinal >= node.cursor, "a slot before the cursor was kept"
@@ -178,3 +208,4 @@ class OrderTree:
                 held += sum(size for _, size, _ in slot.held)
                 frontier.extend(slot.children)
         assert held == self.held_bytes, f"held_bytes is {self.held_bytes}, recomputed {held}"
+        assert starts == self.held_starts, f"{self.held_starts} starts are held, recomputed {starts}"

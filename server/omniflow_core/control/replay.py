@@ -157,24 +157,28 @@ def _code(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
+@lru_cache(maxsize=4096)
+def _code_of_all(names: tuple[str, ...]) -> int:
+    return zlib.crc32(",".join(names).encode())
+
+
 def _of_start(command: StartActivation) -> int:
-    total = _code(command.node.name) + 8191 * command.activation_id + 127 * command.attempt + hash(command.origin_path)
+    place = (command.activation_id, command.attempt, len(command.delivered), command.origin_path)
+    total = _code(command.node.name) + hash(place)
     for facet in command.facets:
-        total = total * 37 + _code(facet.group)
-        for field, values in facet.fields.items():
-            total = total * 41 + _code(field) + len(values)
+        fields = facet.fields
+        paths = tuple(facet.paths.values()) if facet.paths is not None else ()
+        counts = tuple(map(len, fields.values()))
+        total = total * 31 + hash((_code(facet.group), _code_of_all(tuple(fields)), counts, paths))
         if facet.context:
-            total += 43 * sum(facet.context.values())
-        if facet.paths is not None:
-            total += sum(map(hash, map(tuple, facet.paths.values())))
-        total &= _MASK
-    return total + 47 * len(command.delivered) if command.delivered else total
+            total += sum(facet.context.values())
+    return total
 
 
 def _of_finish(command: FinishCall) -> int:
     usage = command.usage
-    counters = usage.activations + 59 * usage.output_tokens + 61 * usage.input_tokens + 67 * usage.cached_input_tokens
-    return 11 + _code(command.finish_reason) + counters + 71 * len(command.histories)
+    counters = (usage.activations, usage.output_tokens, usage.input_tokens, usage.cached_input_tokens)
+    return 11 + _code(command.finish_reason) + hash((counters, len(command.histories)))
 
 
 def _of_fail(command: FailCall) -> int:

@@ -263,11 +263,11 @@ class CallWork:
         """There is no room, and room can be made without the producer.
 
         Room is made when the oldest bucket with something in it closes, so whoever holds its leases goes on; while one of
-        those waits at a gate or is a count join, everybody does, as it needs others. A producer whose role is asked for
-        another activation that it has not accepted goes on too: that one may wait for the producer's place, and be what
-        room depends on.
+        those waits at a gate or is a count join, everybody does, as it needs others. Room is also made when a start that
+        is held goes on, so whoever stands before it does. A producer whose role is asked for another activation that it
+        has not accepted goes on too: that one may wait for the producer's place, and be what room depends on.
         """
-        if not self.stores.is_over or self._is_place_wanted(producer):
+        if not self.stores.is_over or self._is_place_wanted(producer) or self._holds_up_a_start(producer):
             return False
         oldest = next((bucket.bucket_id for bucket in self.buckets.values() if bucket.fields), 0)
         holders = self.leases.holders_of(oldest)
@@ -276,11 +276,27 @@ class CallWork:
         return producer.activation_id not in holders and not any(self._needs_others(holder) for holder in holders)
 
     def is_held_back(self, tree: int, producer: Activation) -> bool:
-        """Too much of an ordered output is held, and what it waits for does not need the producer's place."""
-        return self.trees[tree].held_bytes > self.stores.limit_bytes and not self._is_place_wanted(producer)
+        """Too much of an ordered output is held, and what it waits for does not need the producer's place.
+
+        Not while the stores are over their limit too: what they wait for could then be what the output waits for.
+        """
+        is_over = self.trees[tree].held_bytes > self.stores.limit_bytes and not self.stores.is_over
+        return is_over and not self._is_place_wanted(producer)
 
     def _is_place_wanted(self, producer: Activation) -> bool:
         return self._unaccepted.get(_place_of(producer.node), 0) > 0
+
+    def _holds_up_a_start(self, producer: Activation) -> bool:
+        """The next activation of some gate can only run after the producer has ended."""
+        for tree, gate in self.gates.items():
+            if gate.running == producer.activation_id != 0:
+                if gate.waiting or self.trees[tree].held_starts:
+                    return True
+            elif not gate.waiting and tree in producer.order_nodes:
+                following = self.trees[tree].next_start()
+                if following is not None and self.trees[tree].stands_before(producer.order_nodes[tree], following):
+                    return True
+        return False
 
     def _needs_others(self, holder: Holder) -> bool:
         if holder > 0:

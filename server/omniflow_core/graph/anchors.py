@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from omniflow_core.graph.spec import SOURCE, EdgeSpec, GraphSpec, NodeSpec
+from omniflow_core.graph.walks import cycles
 
 Vertex = int
 GroupKey = tuple[str, str]
@@ -60,7 +61,7 @@ class Origins:
         """Direct sources of each connected group, in edge order."""
         self._order = self._reverse_postorder()
         self._position = {vertex: i for i, vertex in enumerate(self._order)}
-        self.cyclic = self._on_cycles()
+        self.cyclic = {v for cycle in cycles(self._order, dict(enumerate(self._successors))) for v in cycle}
         self._plain = self._dominators({})
         once = self._once()
         joins = [v for v in self._order if (s := self._specs[v]) is not None and s.activate_by_count]
@@ -88,45 +89,6 @@ class Origins:
                 stack.pop()
         order.reverse()
         return order
-
-    def _on_cycles(self) -> frozenset[Vertex]:
-        """What can reach itself: strongly connected components of more than one vertex, and self-loops (Tarjan)."""
-        index: dict[Vertex, int] = {}
-        low: dict[Vertex, int] = {}
-        on_stack: set[Vertex] = set()
-        stack: list[Vertex] = []
-        found: set[Vertex] = set()
-        for start in self._order:
-            if start in index:
-                continue
-            work = [(start, iter(self._successors[start]))]
-            index[start] = low[start] = len(index)
-            stack.append(start)
-            on_stack.add(start)
-            while work:
-                vertex, rest = work[-1]
-                for successor in rest:
-                    if successor not in index:
-                        index[successor] = low[successor] = len(index)
-                        stack.append(successor)
-                        on_stack.add(successor)
-                        work.append((successor, iter(self._successors[successor])))
-                        break
-                    if successor in on_stack:
-                        low[vertex] = min(low[vertex], index[successor])
-                else:
-                    work.pop()
-                    if work:
-                        low[work[-1][0]] = min(low[work[-1][0]], low[vertex])
-                    if low[vertex] == index[vertex]:
-                        component = set()
-                        while vertex not in component:
-                            member = stack.pop()
-                            on_stack.discard(member)
-                            component.add(member)
-                        if len(component) > 1 or vertex in self._successors[vertex]:
-                            found |= component
-        return frozenset(found)
 
     def _dominators(self, keeps: Mapping[Vertex, frozenset[Vertex]]) -> list[Vertex]:
         """Immediate dominator of each vertex, by position; those in `keeps` hang below the nearest of the given ones."""

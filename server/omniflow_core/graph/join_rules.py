@@ -124,7 +124,7 @@ def unclear_gates(spec: GraphSpec, origins: Origins) -> Iterator[Finding]:
                 field=f"nodes[{i}].is_session_ordered",
                 message=f"Node {node.name!r} is session-ordered, but its inputs ({_listed(_source_names(spec, node.name))}) "
                 "share no origin whose yields would order them.",
-                fix="Feed them through one node, or leave is_session_ordered out.",
+                fix="Feed them through one node, or do without session order.",
                 node=node.name,
             )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from omniflow_core.graph.anchors import Origins
 from omniflow_core.graph.findings import Finding, nearest
 from omniflow_core.graph.spec import ChunkSpec, GraphSpec
-from omniflow_core.graph.walks import successors_of, topological
+from omniflow_core.graph.walks import cycles, successors_of
 
 
 def misplaced_nodes(spec: GraphSpec) -> Iterator[Finding]:
@@ -66,31 +66,36 @@ def unfed_fields(spec: GraphSpec) -> Iterator[Finding]:
 
 
 def unreachable_nodes(spec: GraphSpec, origins: Origins) -> Iterator[Finding]:
-    """Nodes that no placeholder leads to."""
+    """Nodes that no input of the call leads to: the first ones, as those behind them are mended with them."""
+    lost = {n.name for n in spec.nodes if not origins.is_reached(n.name)}
+    fed_by_lost = {e.target_node for e in spec.edges if e.source_node in lost and e.source_node != e.target_node}
+    first = lost - fed_by_lost or lost
     for i, node in enumerate(spec.nodes):
-        if not origins.is_reached(node.name):
+        if node.name in first:
             yield Finding(
                 reason="UNREACHABLE_NODE",
                 field=f"nodes[{i}]",
-                message=f"No placeholder leads to node {node.name!r}.",
+                message=f"No input of the call leads to node {node.name!r}.",
                 fix="Connect it, or remove it.",
                 node=node.name,
             )
 
 
 def unbounded_cycles(spec: GraphSpec) -> Iterator[Finding]:
-    """Every cycle must pass a node with a loop bound: without one its iterations never end and cannot be told apart."""
+    """Every cycle must pass a node with a loop bound: without one its iterations never end."""
     bounded = {n.name for n in spec.nodes if n.loop_bound > 0}
     successors = {name: {s for s in following if s not in bounded} for name, following in successors_of(spec).items()}
-    _, cyclic = topological(spec, successors)
     index = {n.name: i for i, n in enumerate(spec.nodes)}
-    for name in cyclic:
+    for members in cycles(index, successors):
+        inside = set(members)
+        entered = [e.target_node for e in spec.edges if e.target_node in inside and e.source_node not in inside]
+        head = min(entered or members, key=index.__getitem__)
         yield Finding(
             reason="UNBOUNDED_CYCLE",
-            field=f"nodes[{index[name]}].loop_bound",
-            message=f"Node {name!r} lies on a cycle without a bound.",
-            fix="Set loop_bound on the node that the cycle returns to.",
-            node=name,
+            field=f"nodes[{index[head]}].loop_bound",
+            message=f"The cycle of {', '.join(sorted(members, key=index.__getitem__))} has no bound, so it need never end.",
+            fix=f"Set loop_bound on {head!r} to the most iterations that a call may run, at least 1.",
+            node=head,
         )
 
 

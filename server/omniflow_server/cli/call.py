@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import json
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,16 +18,13 @@ from rich.text import Text
 from omniflow.codec.error import status_from_proto
 from omniflow.graph.v1 import graph_service_pb2 as pb
 from omniflow.graph.v1 import inspection_pb2
-from omniflow_core.control.commands import FailCall
-from omniflow_core.control.replay import RecordedEvent, Step
-from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_core.graph.plan import GraphPlan
+from omniflow_core.control.replay import Step
 from omniflow_server.cli import call_source, call_view, terminal
 from omniflow_server.cli.call_history import CallHistory
+from omniflow_server.cli.call_look import look, steps
 from omniflow_server.cli.call_source import CallSource
 from omniflow_server.cli.call_text import describe_command, describe_event
 from omniflow_server.cli.options import DEFAULT_NAME, AsJson, ConfigFile, Name, Target, find_target, load_settings
-from omniflow_server.rpc.inspection import record_from_proto, snapshot_to_proto
 
 _HELP = """
 Calls: what they do, what they wait for, and what came before what.
@@ -63,7 +58,6 @@ _STATE_STYLES = {
     "cancelling": "yellow",
     "failed": "bold red",
 }
-_ENDED = frozenset({pb.CALL_STATE_FINISHED, pb.CALL_STATE_FAILED})
 
 
 @app.command("list")
@@ -138,8 +132,7 @@ def show(
       omniflow call show failed.call --json
     """
     response = _load(call, target, tenant, name, config)
-    plan = call_source.plan_of(response.call)
-    history, snapshot, title = _look(response, plan, at)
+    history, snapshot, title = look(response, call_source.plan_of(response.call), at)
     if as_json:
         typer.echo(json.dumps(_as_json(response, history, snapshot), indent=2))
         return
@@ -190,7 +183,7 @@ def replay(
     response = call_source.read(file)
     out = terminal.console()
     history = CallHistory(plan=call_source.plan_of(response.call))
-    for step in _steps(response.call, history.plan):
+    for step in steps(response.call, history.plan):
         history.add(step)
         if commands:
             _print_step(step, out)
@@ -205,9 +198,6 @@ def replay(
     out.print(Text("agrees with the record", "green"), soft_wrap=True)
 
 
-# --- what is looked at --------------------------------------------------------------------------------------------------
-
-
 def _source(target: str | None, tenant: str, name: str, config: Path | None) -> CallSource:
     return CallSource(target=find_target(target, name, load_settings(config, None)), tenant=tenant)
 
@@ -217,64 +207,6 @@ def _load(call: str | None, target: str | None, tenant: str, name: str, config: 
     if call is not None and Path(call).is_file():
         return call_source.read(Path(call))
     return asyncio.run(_source(target, tenant, name, config).inspect(call or ""))
-
-
-def _steps(call: inspection_pb2.CallInspection, plan: GraphPlan, *, until: int | None = None) -> Iterable[Step]:
-    """The steps of a replay. Raises OmniFlowError when the scheduler breaks on an event."""
-    run = call_source.replay_of(call, plan)
-    for recorded in itertools.islice(record_from_proto(call.record), until):
-        yield _step(run.step, recorded)
-
-
-def _step(step: Any, recorded: RecordedEvent) -> Step:
-    try:
-        result: Step = step(recorded)
-    except Exception as problem:
-        there = "it broke there too" if recorded.has_raised else "it did not when it was recorded"
-        raise OmniFlowError(
-            Reason.INTERNAL,
-            f"the scheduler breaks on event {recorded.index} ({describe_event(recorded.event)}), and {there}: "
-            f"{type(problem).__name__}: {problem}",
-        ) from problem
-    return result
-
-
-def _look(
-    response: pb.InspectCallResponse, plan: GraphPlan, at: int | None
-) -> tuple[CallHistory, inspection_pb2.SchedulerSnapshot, str]:
-    """The call's history, with what its scheduler holds now, or held at the event that is asked for."""
-    call = response.call
-    history = CallHistory(plan=plan)
-    for step in _steps(call, plan, until=None if at is None else at + 1):
-        history.add(step)
-    if at is not None:
-        if at >= history.events:
-            raise OmniFlowError(
-                Reason.INVALID_CONFIG, f"the record has {history.events} events, numbered from 0: there is no {at}"
-            )
-        return history, _state_after(call, plan, at), f"joins after event {at}"
-    if not _has_ended(response):
-        now_us = call.inspect_time.ToMicroseconds() - call.create_time.ToMicroseconds()
-        is_complete = not call.record.events_left_out
-        history.add_live(call.snapshot, now_us=now_us, is_complete=is_complete)
-        return history, call.snapshot, "joins"
-    if call.record.events_left_out:
-        history.add_live(call.snapshot, now_us=history.now_us, is_complete=False)
-    if isinstance(history.end, FailCall) and history.end_event > 0:
-        before = history.end_event - 1
-        return history, _state_after(call, plan, before), f"joins before the end, after event {before}"
-    return history, call.snapshot, "joins"
-
-
-def _state_after(call: inspection_pb2.CallInspection, plan: GraphPlan, event: int) -> inspection_pb2.SchedulerSnapshot:
-    run = call_source.replay_of(call, plan)
-    for recorded in itertools.islice(record_from_proto(call.record), event + 1):
-        _step(run.step, recorded)
-    return snapshot_to_proto(run.scheduler.inspect())
-
-
-def _has_ended(response: pb.InspectCallResponse) -> bool:
-    return response.state in _ENDED
 
 
 # --- how it is shown ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from google.protobuf import json_format
+from rich.console import Console
 from rich.markup import escape
 
 import omniflow
@@ -21,7 +22,7 @@ from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow.workflow.v1.workflow_service_pb2 import ExplainGraphResponse
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.drawing import MAX_NODES
-from omniflow_core.graph.findings import Finding
+from omniflow_core.graph.findings import Finding, InvalidGraphError
 from omniflow_server.cli import terminal
 from omniflow_server.control.catalog import Catalog
 from omniflow_server.launch.plan import role_violations
@@ -59,15 +60,15 @@ def check(graph: GraphReference, target: Server = None) -> None:
     if not findings and not broken_roles:
         out.print(f"[bold green]{escape(spec.name)}[/] can run: {len(spec.nodes)} nodes, {len(spec.edges)} edges")
         return
-    for finding in findings:
-        part = f"[bold red]{escape(finding.reason)}[/] {escape(finding.field)}"
-        said = f"{escape(finding.message)} {escape(finding.fix)}"
-        location = _location(graph, finding)
-        lines = (f"[bold]{escape(str(location))}:[/] {said}", f"  {part}") if location else (part, f"  {said}")
-        for line in lines:
-            out.print(line, soft_wrap=True)
+    _print_findings(out, graph, findings)
     for violation in broken_roles:
-        out.print(f"[bold red]{Reason.INVALID_CONFIG}[/] {escape(violation.field.rstrip(':'))}", soft_wrap=True)
+        part = violation.field.rstrip(":")
+        where = load_graph(graph).location_of(part.removeprefix("node ")) if part.startswith("node ") else None
+        out.print(
+            (f"[bold]{escape(str(where))}:[/] " if where else "")
+            + f"[bold red]{Reason.INVALID_CONFIG}[/] {escape(part)}",
+            soft_wrap=True,
+        )
         out.print(f"  {violation.description}", markup=False, soft_wrap=True)
     raise typer.Exit(terminal.FAILED)
 
@@ -92,12 +93,27 @@ def explain(
       omniflow graph explain path/to/flow.py --svg flow.svg
       omniflow graph explain graphs/assistant --target 127.0.0.1:7700
     """
-    explained = asyncio.run(_explain_by_server(graph, target)) if target else _explain_here(graph)
     out = terminal.console()
+    try:
+        explained = asyncio.run(_explain_by_server(graph, target)) if target else _explain_here(graph)
+    except InvalidGraphError as problem:
+        _print_findings(out, graph, problem.findings)
+        raise typer.Exit(terminal.FAILED) from None
     out.print(explained.text, markup=False, soft_wrap=True)
     if svg is not None:
         _write_drawing(explained.svg, svg)
         out.print(f"wrote {svg}", style="dim", markup=False, soft_wrap=True)
+
+
+def _print_findings(out: Console, reference: str, findings: Sequence[Finding | Diagnostic]) -> None:
+    """What is wrong and what would fix it, by the line of the user's file where it is known."""
+    for finding in findings:
+        part = f"[bold red]{escape(finding.reason)}[/] {escape(finding.field)}"
+        said = f"{escape(finding.message)} {escape(finding.fix)}"
+        location = _location(reference, finding)
+        lines = (f"[bold]{escape(str(location))}:[/] {said}", f"  {part}") if location else (part, f"  {said}")
+        for line in lines:
+            out.print(line, soft_wrap=True)
 
 
 def read_spec(reference: str) -> graph_spec_pb2.GraphSpec:

@@ -339,9 +339,7 @@ class ReplicaLink:
         self._queue.clear()  # commands for what is lost must not reach the next stream
         for in_flight in lost.values():
             in_flight.call.activation_ended(in_flight.activation_id)
-            in_flight.call.handle(
-                ActivationFailed(in_flight.activation_id, self._lost(in_flight), in_flight.attempt)
-            )
+            in_flight.call.handle(ActivationFailed(in_flight.activation_id, self._lost(in_flight), in_flight.attempt))
 
     def _lost(self, in_flight: _InFlight) -> ErrorInfo:
         return ErrorInfo(

@@ -46,8 +46,8 @@ _TEXT_BYTES = 128
 """What a text costs beside its characters."""
 _LONGEST_TEXT = 512
 _MOST_TEXTS = 0xFFFF
-_EVENTS_AT_THE_END = 2
-"""Entries that an activation may still make when its call has got its terminal event."""
+_BYTES_AT_THE_END = 3 * ENTRY_BYTES + _TEXT_BYTES + _LONGEST_TEXT
+"""What the end of an activation may still take when its call has got its terminal event: details, and an error's text."""
 
 _RAISED = 128
 """Added to the kind of an event that the scheduler broke on."""
@@ -91,7 +91,17 @@ class CallRecorder:
     `began_ns` is when the call was accepted, on the clock of `now_ns`.
     """
 
-    __slots__ = ("_began_us", "_codes", "_entries", "_is_open", "_limit_bytes", "_now_ns", "_text_bytes", "left_out")
+    __slots__ = (
+        "_began_us",
+        "_codes",
+        "_entries",
+        "_is_open",
+        "_is_sealed",
+        "_limit_bytes",
+        "_now_ns",
+        "_text_bytes",
+        "left_out",
+    )
 
     def __init__(self, *, limit_bytes: int, began_ns: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._limit_bytes = limit_bytes - _OWN_BYTES
@@ -103,6 +113,7 @@ class CallRecorder:
         """Index of each text: names of fields, or a single text."""
         self._text_bytes = 0
         self._is_open = True
+        self._is_sealed = False
         self.left_out = 0
         """Events that came when the record was full."""
 
@@ -121,6 +132,8 @@ class CallRecorder:
         return commands
 
     def _record(self, event: Event, checksum: int, raised: int) -> None:
+        if self._is_sealed and isinstance(event, ActivationYielded | ActivationAccepted):
+            return  # it changes nothing any more
         if len(self._entries) >= self._limit_bytes:
             self.left_out += 1
             return
@@ -188,7 +201,8 @@ class CallRecorder:
     def seal(self, active_count: int) -> int:
         """The call has got its terminal event. Returns how many bytes the record may still grow to."""
         used = len(self._entries)
-        self._limit_bytes = min(self._limit_bytes, used + active_count * _EVENTS_AT_THE_END * ENTRY_BYTES)
+        self._limit_bytes = min(self._limit_bytes, used + active_count * _BYTES_AT_THE_END)
+        self._is_sealed = True
         return self.size_bytes + max(0, self._limit_bytes - used)
 
     def close(self) -> None:

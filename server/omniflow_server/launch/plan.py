@@ -17,6 +17,7 @@ from omniflow.flow import Flow, RolePlan
 from omniflow.flow_loading import is_file_reference
 from omniflow.process import unix_target
 from omniflow_core.errors import OmniFlowError, Reason, Violation
+from omniflow_core.graph.findings import nearest
 from omniflow_server.config import Settings
 from omniflow_server.control.settings import ControlSettings
 
@@ -191,9 +192,10 @@ def _unserved_nodes(flow: Flow) -> list[Violation]:
         Violation(
             field=f"node {node.name}:",
             description=(
-                f"no role of the flow is named {node.role!r}"
+                f"no role of the flow is named {node.role!r}. {nearest(node.role, served)}"
                 if node.role not in served
-                else f"the role {node.role!r} does not serve the interface {node.interface!r}"
+                else f"the role {node.role!r} does not serve the interface {node.interface!r}. "
+                f"{nearest(node.interface, served[node.role])}"
             ),
         )
         for node in flow.graph.spec().nodes

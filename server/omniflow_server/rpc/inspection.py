@@ -21,6 +21,8 @@ from omniflow_server.rpc.workflow_service import JOIN_KINDS
 
 LISTED = 4096
 """Activations, and buckets, that a snapshot lists; the contract names the number."""
+LISTED_HOLDERS = 64
+"""Holders that a bucket lists; one more says how many there are besides."""
 RECORD_BYTES = 2 * 1024 * 1024
 """Entries that one answer carries: with the graph it must fit into a message of 4 MiB."""
 
@@ -108,6 +110,7 @@ def _activation(view: ActivationView) -> pb.ActivationInspection:
 
 
 def _bucket(view: BucketView) -> pb.BucketInspection:
+    beside = len(view.holders) - LISTED_HOLDERS
     return pb.BucketInspection(
         bucket_id=view.bucket_id,
         node=view.node,
@@ -117,7 +120,7 @@ def _bucket(view: BucketView) -> pb.BucketInspection:
         contributions=view.fields,
         wanted=view.wanted,
         size_bytes=view.size_bytes,
-        holders=view.holders,
+        holders=(*view.holders[:LISTED_HOLDERS], *((f"{beside} more",) if beside > 0 else ())),
         missing=view.missing,
     )
 

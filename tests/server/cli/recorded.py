@@ -20,7 +20,7 @@ from omniflow_server.control.recording import CallRecorder
 from omniflow_server.rpc.inspection import record_to_proto, snapshot_to_proto, timestamp
 
 TEXT = Field(ValueType.TEXT)
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "yield_window": 64,
     "byte_credit": 1 << 20,
     "store_limit_bytes": 64 << 20,

@@ -22,7 +22,7 @@ from omniflow_core.control.events import (
 )
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_server.cli import call_source, call_view
-from omniflow_server.cli.call import _look
+from omniflow_server.cli.call_look import look
 from omniflow_server.cli.call_source import CallSource
 from tests.server.cli.command import CommandLine
 from tests.server.cli.recorded import RecordedCall, Step, diamond
@@ -227,7 +227,7 @@ def chain() -> Graph:
 
 def test_show_cuts_lines_to_a_terminal_and_draws_blocks() -> None:
     response = begun().response(pb.CALL_STATE_RUNNING)
-    history, snapshot, title = _look(response, call_source.plan_of(response.call), None)
+    history, snapshot, title = look(response, call_source.plan_of(response.call), None)
     console = Console(width=80, force_terminal=True, color_system=None, record=True, file=io.StringIO())
     call_view.show_tree(history, console, is_folded=True)
     call_view.show_snapshot(snapshot, console, title=title)

@@ -9,7 +9,7 @@ import pytest
 
 from omniflow.codec.common import value_to_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
-from omniflow.values import Json
+from omniflow.values import Json, Value
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.questions import count_of, digest_of
 
@@ -48,9 +48,10 @@ def carried(**fields: Any) -> dict[str, CarriedValue]:
 
 
 def test_digest_tells_yields_apart() -> None:
-    same = digest_of(carried(a="x", b=b"y"))
+    values: dict[str, Value] = {"a": "x", "b": b"y"}
+    same = digest_of(carried(**values))
     assert same == digest_of(carried(b=b"y", a="x"))
-    assert same == digest_of({n: CarriedValue(message=value_to_proto(v)) for n, v in {"a": "x", "b": b"y"}.items()})
+    assert same == digest_of({name: CarriedValue(message=value_to_proto(value)) for name, value in values.items()})
     others = [carried(a="x"), carried(a="x", b=b"z"), carried(a="xb", b=b"y"), carried(a=b"y", b="x"), {}]
     assert len({same, *map(digest_of, others)}) == len(others) + 1
 

@@ -9,6 +9,8 @@ import pytest
 from omniflow.codec.error import status_from_proto
 from omniflow.graph.v1 import graph_service_pb2 as pb
 from omniflow.graph.v1 import inspection_pb2
+from omniflow.workflow.v1.workflow_service_pb2 import JOIN_KIND_PREFIX
+from omniflow_core.control.inspection import BucketView, CallInspection
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_core.graph.plan import GraphPlan
 from omniflow_server.cli import call_source
@@ -219,3 +221,24 @@ async def test_calls_side_by_side_have_records_of_their_own(made: ControlPlane, 
     for number, response in enumerate(responses, start=1):
         history = history_of((await source(made).inspect(response.call_id)).call)
         assert history.outputs == {"tokens": number}
+
+
+def test_bucket_that_very_many_may_contribute_to_lists_some_of_them() -> None:
+    bucket = BucketView(
+        bucket_id=1,
+        node="j",
+        group="main",
+        kind="prefix",
+        anchor_path=(0, 0),
+        fields={"p": 2},
+        wanted={},
+        size_bytes=10,
+        holders=tuple(f"activation {number}" for number in range(100)),
+        missing=("q",),
+    )
+    held = CallInspection(
+        phase="running", activations=(), buckets=(bucket,), gates=(), stored_bytes=10, started=100, finished=0
+    )
+    (shown,) = inspection.snapshot_to_proto(held).buckets
+    assert list(shown.holders) == [*(f"activation {number}" for number in range(64)), "36 more"]
+    assert (shown.kind, dict(shown.contributions), list(shown.missing)) == (JOIN_KIND_PREFIX, {"p": 2}, ["q"])

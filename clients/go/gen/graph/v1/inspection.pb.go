@@ -618,7 +618,7 @@ type BucketInspection struct {
 	Wanted map[string]uint64 `protobuf:"bytes,7,rep,name=wanted,proto3" json:"wanted,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Bytes that it stores.
 	SizeBytes uint64 `protobuf:"varint,8,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Who may still contribute and so holds its leases, such as "activation 3" or "bucket 2".
+	// Who may still contribute and so holds its leases, such as "activation 3" or "bucket 2"; 64 of them, then how many more.
 	Holders []string `protobuf:"bytes,9,rep,name=holders,proto3" json:"holders,omitempty"`
 	// Required fields that have nothing yet.
 	Missing       []string `protobuf:"bytes,10,rep,name=missing,proto3" json:"missing,omitempty"`
