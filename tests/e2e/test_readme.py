@@ -73,9 +73,10 @@ def test_readme_graph_runs_with_the_commands_beside_it(shell: Shell) -> None:
             assert target is not None, outputs["up"]
             words += ["--target", target[1]]
         outputs[words[0]] = shell(*words)
-    assert list(outputs) == ["graph", "up", "ask", "status", "down"]
+    assert list(outputs) == ["graph", "up", "ask", "status", "call", "down"]
     assert "MAKE!SOME!NOISE!" in outputs["ask"]
     assert "serving" in outputs["status"]
+    assert "upper.main #" in outputs["call"]
 
 
 def test_readme_client_example_talks_to_a_server(shell: Shell) -> None:

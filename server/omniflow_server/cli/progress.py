@@ -170,6 +170,6 @@ def how_to_call(status: FlowStatus, *, has_text: bool) -> str:
     lines += [f"  ask      {escape(ask)}"] if has_text else []
     lines += [
         f'  python   async with omniflow.connect("{escape(status.target)}") as client: ...',
-        f"  look     omniflow status{named}",
+        f"  look     omniflow status{named}    omniflow call show{named}",
     ]
     return "\n".join(lines)

@@ -32,7 +32,8 @@ def status(name: Name = DEFAULT_NAME, as_json: AsJson = False, config: ConfigFil
       omniflow status
       omniflow status --name experiment --json
     """
-    state = StateFile(runtime_of(load_settings(config, None).settings.supervisor, name))
+    runtime = runtime_of(load_settings(config, None).settings.supervisor, name)
+    state = StateFile(runtime)
     running = state.running()
     if running is None:
         _report_nothing(name, state.read(), as_json=as_json)
@@ -42,6 +43,7 @@ def status(name: Name = DEFAULT_NAME, as_json: AsJson = False, config: ConfigFil
         typer.echo(json.dumps(_as_json(running, seen), indent=2))
     else:
         _show(running, seen, time.time())
+        terminal.console().print(f"\nlogs in {runtime / 'logs'}", style="dim", markup=False, soft_wrap=True)
 
 
 def down(name: Name = DEFAULT_NAME, config: ConfigFile = None) -> None:

@@ -133,6 +133,8 @@ def test_plan_rejects_anchor_lost(inputs: str, streaming: str) -> None:
     edges = "x>a.x a.y>d.img a.y>c.x d.y>j.p c.y>j.q j.y>out"
     spec = graph(nodes, edges, inputs=inputs, streaming=streaming)
     assert_rejected(spec, ("ANCHOR_LOST", "nodes[3].input_groups[0]", "j", "main"))
+    (finding,) = find_faults(spec)
+    assert "a count join on the way" in finding.message
 
 
 @pytest.mark.parametrize(
