@@ -72,6 +72,7 @@ def random_plan(chance: random.Random) -> Plan:
         losses=0.1 if 0.16 <= fate < 0.26 else 0.0,
         input_window=chance.randint(1, 4),
         default_window=chance.choice([1, 2, 4, 64]),
+        byte_credit=chance.choice([1, 2, 4, UNLIMITED, UNLIMITED]),
         workers=chance.choice([1, 1, 2, UNLIMITED]),
         store_limit=chance.randint(1, 12) if chance.random() < 0.1 else UNLIMITED,
     )

@@ -93,6 +93,7 @@ class FlowDriver:
         self.scheduler = CallScheduler(
             self.shape.plan,
             yield_window=self.plan.default_window,
+            byte_credit=self.plan.byte_credit * YIELD_BYTES,
             store_limit_bytes=self.plan.store_limit * YIELD_BYTES,
             count_of=lambda value: cast("Value", value).counted,
             digest_of=_digest,
@@ -309,7 +310,7 @@ class FlowDriver:
         if self.shape.has_gate(spec.name):
             beside = [r for r in self._running.values() if r.spec.name == spec.name]
             assert not beside, f"two activations of {spec.name} run at a time"
-        window = spec.yield_window or self.plan.default_window
+        window = min(spec.yield_window or self.plan.default_window, self.plan.byte_credit)
         script = self.shape.script(activation)
         self._running[command.activation_id] = _Running(command.activation_id, activation, spec, window, script)
 

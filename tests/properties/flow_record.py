@@ -31,6 +31,8 @@ class Plan:
     """Values of streaming placeholders that may wait for delivery."""
     default_window: int = 4
     """Yield window of nodes that name none."""
+    byte_credit: int = UNLIMITED
+    """Yields whose bytes an activation may have outstanding, whatever its window."""
     workers: int = UNLIMITED
     """Activations that a node takes in at a time. Nodes on a cycle take in all: they can wait for their own children."""
     store_limit: int = UNLIMITED

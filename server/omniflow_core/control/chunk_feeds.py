@@ -6,15 +6,12 @@ below it until the next one comes. A yield that completes a chunk is delivered w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from omniflow_core.control.chunks import Chunk, ChunkBuffer, ChunkYield
 from omniflow_core.control.commands import Facet
-from omniflow_core.control.events import Value
 from omniflow_core.control.joins import PrefixJoins
 from omniflow_core.control.paths import Path
 from omniflow_core.control.work import CallWork
-from omniflow_core.control.work_items import Activation, Reservation, Scopes
+from omniflow_core.control.work_items import Activation, GivenYield, Reservation
 from omniflow_core.graph.routing import Delivery
 
 
@@ -38,19 +35,9 @@ class ChunkFeeds:
         self._work = work
         self._joins = joins
 
-    def add(
-        self,
-        index: int,
-        delivery: Delivery,
-        producer: Activation,
-        path: Path,
-        ordinals: tuple[int, ...],
-        fields: Mapping[str, Value],
-        scopes: Scopes,
-        size_bytes: int,
-    ) -> int:
+    def add(self, index: int, delivery: Delivery, given: GivenYield) -> int:
         """Takes a yield in that carries all required fields. Returns how many acceptances it waits for."""
-        work = self._work
+        work, producer, ordinal = self._work, given.producer, given.path.ordinal
         assert delivery.chunks is not None
         if producer.feeds is None:
             producer.feeds = {}
@@ -58,9 +45,9 @@ class ChunkFeeds:
         if feed is None:
             feed = producer.feeds[index] = ChunkFeed(ChunkBuffer(delivery.chunks))
         buffer = feed.buffer
-        reservation = work.reserve(delivery.node, producer, path.ordinal, scopes)
+        reservation = work.reserve(delivery.node, producer, ordinal, given.scopes)
         before = buffer.size_bytes
-        chunk = buffer.add(ChunkYield(path, ordinals, fields, size_bytes))
+        chunk = buffer.add(ChunkYield(given.path, given.ordinals, given.fields, given.size_bytes))
         work.stores.total_bytes += buffer.size_bytes - before
         if feed.pending is not None:
             work.drop(feed.pending)
@@ -68,7 +55,7 @@ class ChunkFeeds:
         if chunk is not None:
             activation = self._start(delivery, chunk, reservation)
             activation.caused_by = producer
-            activation.caused_ordinal = path.ordinal
+            activation.caused_ordinal = ordinal
             return 1
         feed.pending = reservation
         work.check_stores(delivery.node.name, delivery.group, buffer.size_bytes)

@@ -6,7 +6,7 @@ leases from the moment they open until it fires, or until the call has nothing e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from omniflow_core.control.counts import AmbiguousCompanionError, CountConflictError, CountJoin
 from omniflow_core.control.events import Value
@@ -18,9 +18,8 @@ from omniflow_core.control.failures import (
     invalid_count,
 )
 from omniflow_core.control.leases import LeaseRoot
-from omniflow_core.control.paths import Path
 from omniflow_core.control.work import CallWork
-from omniflow_core.control.work_items import Reservation
+from omniflow_core.control.work_items import GivenYield, Reservation
 from omniflow_core.graph.routing import Delivery, GraphPlan, NodePlan
 from omniflow_core.graph.spec import OnImpossible
 
@@ -73,21 +72,21 @@ class CountJoins:
                 entry.reservation.scopes = scopes
                 self._work.leases.acquire(root, entry.reservation.holder)
 
-    def admit(self, delivery: Delivery, path: Path, fields: Mapping[str, Value], size_bytes: int) -> bool:
+    def admit(self, delivery: Delivery, yielded: GivenYield) -> bool:
         """Gives one facet what a yield has for it; True when something came. `fire` follows when all facets have it."""
         entry = self._by_node[delivery.node.name]
         assert entry.node.count is not None
         counts = entry.node.count.count_fields
         given: dict[str, list[Value]] = {}
         for route in delivery.routes:
-            if route.source in fields:
-                given.setdefault(route.target, []).append(fields[route.source])
+            if route.source in yielded.fields:
+                given.setdefault(route.target, []).append(yielded.fields[route.source])
         for field, values in given.items():
             if field in counts:
                 self._declare(entry, field, values)
             elif entry.reservation is not None:
                 before = entry.join.size_bytes
-                entry.join.admit(delivery.group_index, field, path, tuple(values), size_bytes)
+                entry.join.admit(delivery.group_index, field, yielded.path, tuple(values), yielded.size_bytes)
                 self._work.stores.total_bytes += entry.join.size_bytes - before
         self._work.check_stores(delivery.node.name, delivery.group, entry.join.size_bytes)
         return bool(given)

@@ -23,7 +23,7 @@ from omniflow_core.control.leases import LeaseRoot
 from omniflow_core.control.paths import Path
 from omniflow_core.control.windows import Debt
 from omniflow_core.control.work import CallWork
-from omniflow_core.control.work_items import Activation, Scopes
+from omniflow_core.control.work_items import Activation, GivenYield
 from omniflow_core.graph.routing import Delivery, Emission, GraphPlan, JoinKind, JoinPlan, NodePlan
 from omniflow_core.graph.spec import OnImpossible
 
@@ -68,12 +68,13 @@ class YieldDelivery:
             path = Path(producer.origin, node.index, producer.group, producer.activation_id, ordinal)
             anchored = node.anchors if port is None else self._source_joins.get(port, ())
             scopes, opened = self._joins.open(producer, anchored, path, ordinal)
+            given = GivenYield(producer, path, ordinals, fields, scopes, size_bytes)
             for index, delivery in enumerate(node.deliveries):
                 if delivery.kind is JoinKind.SINGLE:
-                    waits += self._single(index, delivery, producer, path, ordinals, fields, scopes, size_bytes)
+                    waits += self._single(index, delivery, given)
                 elif delivery.kind is JoinKind.PREFIX:
-                    waits += self._joins.contribute(delivery, producer, path, ordinals, fields, scopes, size_bytes)
-                elif self._counts.admit(delivery, path, fields, size_bytes) and delivery.node not in touched:
+                    waits += self._joins.contribute(delivery, given)
+                elif self._counts.admit(delivery, given) and delivery.node not in touched:
                     touched.append(delivery.node)
         for tree, place in producer.order_nodes.items():
             work.trees[tree].complete_yield(place, ordinal, work.freed)
@@ -115,17 +116,9 @@ class YieldDelivery:
         work.stores.debts.append(debt)
         return 1
 
-    def _single(
-        self,
-        index: int,
-        delivery: Delivery,
-        producer: Activation,
-        path: Path,
-        ordinals: tuple[int, ...],
-        fields: Mapping[str, Value],
-        scopes: Scopes,
-        size_bytes: int,
-    ) -> int:
+    def _single(self, index: int, delivery: Delivery, given: GivenYield) -> int:
+        """Starts an activation or fills a chunk. Returns how many acceptances the yield waits for."""
+        fields = given.fields
         present: dict[str, tuple[Value, ...]] = {}
         for route in delivery.routes:
             if route.source in fields:
@@ -136,11 +129,9 @@ class YieldDelivery:
         if not delivery.required <= present.keys():
             spec = delivery.node.spec
             if spec is not None and spec.on_impossible is OnImpossible.FAIL:
-                raise CallFailure(partial_yield(delivery, delivery.required - present.keys(), ordinals))
+                raise CallFailure(partial_yield(delivery, delivery.required - present.keys(), given.ordinals))
             return 0
         if delivery.chunks is not None:
-            return self._chunks.add(index, delivery, producer, path, ordinals, fields, scopes, size_bytes)
+            return self._chunks.add(index, delivery, given)
         facet = Facet(delivery.group, present)
-        return self._work.start_below(
-            producer, path.ordinal, path, ordinals, delivery.node, delivery.group_index, facet, scopes, size_bytes
-        )
+        return self._work.start_below(given, delivery.node, delivery.group_index, facet)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omniflow_core.control.buckets import Bucket
-from omniflow_core.control.events import Value
 from omniflow_core.control.failures import CallFailure, impossible_bucket
 from omniflow_core.control.leases import OPENING, LeaseRoot
 from omniflow_core.control.paths import Path
-from omniflow_core.control.windows import Debt
 from omniflow_core.control.work import CallWork
-from omniflow_core.control.work_items import Activation, Scopes
+from omniflow_core.control.work_items import Activation, GivenYield, Scopes
 from omniflow_core.graph.routing import Delivery, JoinPlan
 from omniflow_core.graph.spec import OnImpossible
 
@@ -60,33 +58,23 @@ class PrefixJoins:
             if self._work.leases.release(root, OPENING):
                 self._work.closed.append(root)
 
-    def contribute(
-        self,
-        delivery: Delivery,
-        producer: Activation,
-        path: Path,
-        ordinals: tuple[int, ...],
-        fields: Mapping[str, Value],
-        scopes: Scopes,
-        size_bytes: int,
-    ) -> int:
+    def contribute(self, delivery: Delivery, given: GivenYield) -> int:
         """Stores what a yield has for the join. Returns 1 when the yield must wait for room, else 0."""
         bucket: Bucket | None = None
+        fields = given.fields
         for route in delivery.routes:
             if route.source in fields:
                 if bucket is None:
-                    bucket = self._work.buckets[scopes[delivery.join]]
-                bucket.add(route.target, route.order, path, ordinals, fields[route.source])
+                    bucket = self._work.buckets[given.scopes[delivery.join]]
+                bucket.add(route.target, route.order, given.path, given.ordinals, fields[route.source])
         if bucket is None:
             return 0  # skipped
-        stores = self._work.stores
-        bucket.size_bytes += size_bytes
-        stores.total_bytes += size_bytes
-        self._work.check_stores(bucket.join.node.name, bucket.join.group, bucket.size_bytes)
-        if not self._work.must_wait(producer):
+        bucket.size_bytes += given.size_bytes
+        self._work.stores.total_bytes += given.size_bytes
+        if not self._work.stores.is_over:
             return 0
-        stores.debts.append(Debt(producer, path.ordinal))
-        return 1
+        self._work.check_stores(bucket.join.node.name, bucket.join.group, bucket.size_bytes)
+        return self._work.owe(given)
 
     def settle(self, root: LeaseRoot) -> None:
         """Nothing can be contributed any more: the bucket is ready, impossible or vacant."""

@@ -18,7 +18,7 @@ from omniflow_core.control.leases import Holder, LeaseRoot, LeaseTable
 from omniflow_core.control.ordering import Freed, OrderNode, OrderTree
 from omniflow_core.control.paths import Path
 from omniflow_core.control.windows import Debt, StoreBudget, YieldWindow
-from omniflow_core.control.work_items import NO_SCOPES, Activation, Reservation, Scopes
+from omniflow_core.control.work_items import NO_SCOPES, Activation, GivenYield, Reservation, Scopes
 from omniflow_core.graph.routing import GraphPlan, NodePlan
 from omniflow_core.graph.spec import Replay
 
@@ -93,31 +93,24 @@ class CallWork:
 
     # --- activations ------------------------------------------------------------------------------------------------
 
-    def start_below(
-        self,
-        producer: Activation,
-        ordinal: int,
-        origin: Path,
-        origin_path: tuple[int, ...],
-        node: NodePlan,
-        group: int,
-        facet: Facet,
-        scopes: Scopes,
-        size_bytes: int,
-    ) -> int:
+    def start_below(self, given: GivenYield, node: NodePlan, group: int, facet: Facet) -> int:
         """Starts an activation that one yield causes. Returns how many acceptances the yield waits for because of it."""
-        held = {join: scopes[join] for join in node.tracks} if node.tracks else NO_SCOPES
-        places = self._places(node, producer, ordinal)
-        activation = self._register(node, group, (facet,), origin, origin_path, places, held)
+        scopes = {join: given.scopes[join] for join in node.tracks} if node.tracks else NO_SCOPES
+        places = self._places(node, given.producer, given.path.ordinal)
+        activation = self._register(node, group, (facet,), given.path, given.ordinals, places, scopes)
         if activation.is_held:
-            self._charge(activation, size_bytes + HELD_START_BYTES)
+            self._charge(activation, given.size_bytes + HELD_START_BYTES)
             self.check_stores(node.name, facet.group, 0)
-            if not self.must_wait(producer):
-                return 0
-            self.stores.debts.append(Debt(producer, ordinal))
-            return 1
-        activation.caused_by = producer
-        activation.caused_ordinal = ordinal
+            return self.owe(given)
+        activation.caused_by = given.producer
+        activation.caused_ordinal = given.path.ordinal
+        return 1
+
+    def owe(self, given: GivenYield) -> int:
+        """Something of the yield is stored: it counts as delivered at once (0), or when its producer need not wait (1)."""
+        if not self.must_wait(given.producer):
+            return 0
+        self.stores.debts.append(Debt(given.producer, given.path.ordinal))
         return 1
 
     def start_reserved(

@@ -22,6 +22,31 @@ Scopes = Mapping[int, LeaseRoot]
 NO_SCOPES: Scopes = {}
 
 
+class GivenYield:
+    """One yield on its way to its receivers."""
+
+    __slots__ = ("fields", "ordinals", "path", "producer", "scopes", "size_bytes")
+
+    def __init__(
+        self,
+        producer: Activation,
+        path: Path,
+        ordinals: tuple[int, ...],
+        fields: Mapping[str, Value],
+        scopes: Scopes,
+        size_bytes: int,
+    ) -> None:
+        self.producer = producer
+        self.path = path
+        self.ordinals = ordinals
+        """Of the path, outermost first."""
+        self.fields = fields
+        """Those that are not skipped."""
+        self.scopes = scopes
+        """Buckets that what follows from it may contribute to, those included that it opens."""
+        self.size_bytes = size_bytes
+
+
 class Reservation:
     """Place and leases of an activation that may still come to be: of an open bucket, or of a chunk that may be flushed."""
 
