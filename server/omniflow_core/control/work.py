@@ -269,12 +269,12 @@ class CallWork:
         return producer.activation_id not in holders and not any(self._needs_others(holder) for holder in holders)
 
     def is_held_back(self, tree: int, producer: Activation) -> bool:
-        """Too much of an ordered output is held, and what it waits for does not need the producer's place.
+        """Too much of an ordered output is held, and what it waits for needs neither the producer's end nor its place.
 
         Not while the stores are over their limit too: what they wait for could then be what the output waits for.
         """
         is_over = self.trees[tree].held_bytes > self.stores.limit_bytes and not self.stores.is_over
-        return is_over and not self._is_place_wanted(producer)
+        return is_over and not self._is_place_wanted(producer) and not self._holds_up_a_start(producer)
 
     def _is_place_wanted(self, producer: Activation) -> bool:
         return self._unaccepted.get(_place_of(producer.node), 0) > 0

@@ -197,6 +197,15 @@ def test_store_that_one_bucket_overflows_fails_the_call() -> None:
     assert drive.error.metadata["node"] == "j"
 
 
+def test_store_that_one_chunk_overflows_fails_the_call() -> None:
+    spec = graph((node("a"), node("b")), "x>a.x a.y>b.x b.y>out", chunks={"a.y>b.x": ChunkSpec(size=3)})
+    drive = Driven(spec, store_limit_bytes=100)
+    drive.admit(x="v")
+    assert drive.give("a", 60, y=0) == []
+    assert drive.give("a", 60, y=1) == ["cancel", "fail BUFFER_FULL"]
+    assert drive.error.metadata["node"] == "b"
+
+
 def test_store_at_its_limit_is_not_over_it() -> None:
     drive = stores(100)
     assert drive.give("b", 100, y="b0") == ["ack b<1"]

@@ -166,6 +166,20 @@ def test_chunks_drain_continue() -> None:
     ]
 
 
+def test_chunks_drain_of_two_consumers_has_no_order_between_them() -> None:
+    """Both go on below the one place after the producer's last yield, so neither holds up what the other gives."""
+    nodes = [node(name, "main: x?; more: z", outputs="y again", loop_bound=20) for name in ("b", "c")]
+    policy = ChunkSpec(size=1, continues=True)
+    edges = "x>a.x a.y>b.main.x a.y>c.main.x b.again>b.more.z c.again>c.more.z b.y>out c.y>out"
+    drive = Driven(graph((node("a"), *nodes), edges, chunks={"a.y>b.main.x": policy, "a.y>c.main.x": policy}))
+    drive.admit(x="v")
+    assert drive.run("a", 0) == ["start b main(x=0)", "start c main(x=0)", "start b#1 main()", "start c#1 main()"]
+    drive.run("b", "b0")
+    drive.run("c", "c0")
+    assert drive.run("c#1", "c1") == ["emit out=c1"]
+    assert drive.run("b#1", "b1") == ["emit out=b1", "finish stop", "release"]
+
+
 def test_chunks_drain_of_a_producer_that_gave_nothing_is_skipped() -> None:
     drive = Driven(continuing())
     drive.admit(x="v")
