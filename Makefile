@@ -35,7 +35,7 @@ types:
 	  roles/omniflow_roles proto/generate.py deploy/environment.py
 
 fast:
-	@base=$(call env,base); $$base $(PYTEST) -n 2 --dist worksteal -m "not ($(NOT_FAST))"
+	@base=$(call env,base); HYPOTHESIS_PROFILE=quick $$base $(PYTEST) -n 2 --dist worksteal -m "not ($(NOT_FAST))"
 
 generate: ## rewrite the generated code from proto/
 	@base=$(call env,base); $$base proto/generate.py
@@ -47,7 +47,8 @@ go:
 	@base=$(call env,base); export PATH="$$PATH:$$(dirname $$base)"; cd clients/go && go vet ./... && go test ./...
 
 test: check go ## everything but the slow rest: real processes, Go, fixtures
-	@base=$(call env,base); $$base $(PYTEST) -m "integration and not assistant and not slow"
+	@base=$(call env,base); $$base $(PYTEST) tests/properties -n 2 --dist worksteal -m "not slow" && \
+	  $$base $(PYTEST) -m "integration and not assistant and not slow"
 
 test-all: floors ## the slow rest: models, speech, long runs, oldest dependencies
 	@base=$(call env,base); $$base $(PYTEST) -m "slow and not assistant" --timeout 600; \

@@ -14,7 +14,7 @@ QUICK = Options(rounds=1, is_quick=True)
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["events", "hops", "memory"])
+@pytest.mark.parametrize("name", ["core", "events", "hops", "memory"])
 async def test_bench_runs_and_reports(name: str) -> None:
     bench = importlib.import_module(f"tests.bench.{name}")
     report = await bench.run(QUICK)

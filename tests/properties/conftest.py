@@ -1,4 +1,7 @@
-"""Hypothesis profiles: `ci` replays the same examples each time, `long` (HYPOTHESIS_PROFILE=long) looks for new ones."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE.
+
+`ci` (the default) replays the same examples each time, `quick` a part of them, `long` looks for new ones.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from hypothesis import HealthCheck, settings
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 
-settings.register_profile(
-    "ci", max_examples=120, derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW
-)
+for _name, _examples in (("ci", 120), ("quick", 40)):
+    settings.register_profile(
+        _name, max_examples=_examples, derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW
+    )
 settings.register_profile("long", max_examples=50_000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

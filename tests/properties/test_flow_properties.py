@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omniflow_core.control.scheduler import CallScheduler
 from tests.properties.flow_case import Mix, run_case
 from tests.properties.flow_record import UNLIMITED, Plan
 
@@ -73,8 +75,23 @@ def test_small_stores_slow_a_call_down_and_never_stop_it(case: int) -> None:
     run_case(case, Mix(), turns=2, plans=cramped)
 
 
+@pytest.mark.slow
 def test_every_part_of_the_control_flow_is_exercised() -> None:
     mix = Mix()
     for case in range(150):
         run_case(case, mix, turns=2)
     assert set(mix.features) >= PARTS
+
+
+def test_scheduler_is_only_changed_by_handle() -> None:
+    assert [n for n in vars(CallScheduler) if not n.startswith("_")] == [
+        "ended",
+        "active_count",
+        "held_count",
+        "open_buckets",
+        "lease_count",
+        "undelivered_inputs",
+        "handle",
+        "inspect",
+        "check_integrity",
+    ]

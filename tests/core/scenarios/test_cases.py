@@ -100,6 +100,7 @@ class Session:
             self._admitted.add(following)
 
 
+@pytest.mark.slow
 def test_2000_cancels_at_any_moment_leave_nothing() -> None:
     """Before admission, in the queue of the session, at any step of the call, after its end, by a later call."""
     chance = random.Random(7)
