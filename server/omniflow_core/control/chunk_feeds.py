@@ -54,6 +54,8 @@ class ChunkFeeds:
             feed.pending = None
         if chunk is not None:
             activation = self._start(delivery, chunk, reservation)
+            if activation.is_held:
+                return work.owe(given)
             activation.caused_by = producer
             activation.caused_ordinal = ordinal
             return 1
@@ -68,18 +70,28 @@ class ChunkFeeds:
             return
         producer.feeds = None
         for index, feed in feeds.items():
-            delivery = producer.node.deliveries[index]
-            kept = feed.buffer.size_bytes
-            chunk = feed.buffer.close()
-            self._work.uncharge(kept)
-            if feed.pending is not None:
-                if chunk is not None:
-                    self._start(delivery, chunk, feed.pending)
-                else:
-                    self._work.drop(feed.pending)
+            self._flush(producer.node.deliveries[index], feed)
         going_on = [d for d in map(producer.node.deliveries.__getitem__, feeds) if d.chunks and d.chunks.continues]
         if going_on:  # some chunk was given: a stream that carried nothing is skipped, not drained
             self._go_on(going_on, producer)
+
+    def close_inputs(self, source: Activation, open_inputs: frozenset[str]) -> None:
+        """Inputs of the call have ended: gives the rest of the chunks that they feed, though others may still come."""
+        for index, feed in (source.feeds or {}).items():
+            delivery = source.node.deliveries[index]
+            if not any(route.source in open_inputs for route in delivery.routes):
+                self._flush(delivery, feed)
+
+    def _flush(self, delivery: Delivery, feed: ChunkFeed) -> None:
+        pending, feed.pending = feed.pending, None
+        self._work.uncharge(feed.buffer.size_bytes)
+        chunk = feed.buffer.close()
+        if pending is not None:
+            if chunk is not None:
+                self._start(delivery, chunk, pending)
+            else:
+                self._work.drop(pending)
+                self._work.flush()
 
     def _start(self, delivery: Delivery, chunk: Chunk, reservation: Reservation) -> Activation:
         facet = chunk.facet(delivery.group, delivery.routes)
@@ -93,7 +105,9 @@ class ChunkFeeds:
         ordinal = producer.window.next_ordinal
         producer.virtual_yields = 1
         path = Path(producer.origin, producer.node.index, producer.group, producer.activation_id, ordinal)
-        scopes, opened = self._joins.open(producer, producer.node.anchors, path, ordinal)
+        sources = {route.source for delivery in deliveries for route in delivery.routes}
+        anchored = [join for join in producer.node.anchors if join.port is None or join.port in sources]
+        scopes, opened = self._joins.open(producer, anchored, path, ordinal)
         for delivery in deliveries:
             reservation = work.reserve(delivery.node, producer, ordinal, scopes)
             facet = Facet(delivery.group, {})

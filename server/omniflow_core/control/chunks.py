@@ -100,8 +100,8 @@ class ChunkBuffer:
         return chunk
 
     def close(self) -> Chunk | None:
-        """The producer has ended; returns the rest when the policy flushes it and no chunk has held all of it."""
-        has_rest = self._policy.flush and self._count > max(self._given, self._start)
+        """The producer has ended; returns the rest when the policy flushes it and no chunk has held all of it. Once."""
+        has_rest = self._policy.flush and self._yields and self._count > max(self._given, self._start)
         chunk = self._chunk(self._count) if has_rest else None
         self._yields.clear()
         self.size_bytes = 0

@@ -188,6 +188,7 @@ class CallScheduler:
             self._delivery.deliver(self._source, {event.name: event.value}, event.size_bytes, 0, port=event.name)
         if event.is_last:
             self.open_inputs -= {event.name}
+            self._chunks.close_inputs(self._source, self.open_inputs)
             self._close_source_if_done()
 
     def _close_source_if_done(self) -> None:

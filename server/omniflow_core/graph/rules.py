@@ -102,6 +102,7 @@ def unbounded_cycles(spec: GraphSpec) -> Iterator[Finding]:
 def unusable_chunks(spec: GraphSpec) -> Iterator[Finding]:
     """Chunk policies that give no chunks, or that a group cannot follow."""
     nodes = {n.name: n for n in spec.nodes}
+    streaming = {p.field.name for p in spec.placeholders if p.is_streaming}
     policies: dict[tuple[str, str], ChunkSpec | None] = {}
     sources: dict[tuple[str, str], set[str]] = {}
     for edge in spec.edges:
@@ -132,6 +133,8 @@ def unusable_chunks(spec: GraphSpec) -> Iterator[Finding]:
             )
             continue
         problem = _problem_of(edge.chunks)
+        if not edge.source_node and edge.source_field not in streaming:
+            problem = f"the input {edge.source_field!r} has one value; make it streaming"
         group = next(g for g in nodes[edge.target_node].groups if g.name == edge.target_group)
         if not problem and edge.chunks.continues:
             if any(not f.is_optional for f in group.fields):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from types import FunctionType
+
 import pytest
 
 from omniflow_core.control.commands import AckYields, CallUsage, Emit, FailCall, FinishCall, StartActivation
@@ -17,7 +20,7 @@ from omniflow_core.control.events import (
 )
 from omniflow_core.control.scheduler import CallPhase, CallScheduler
 from omniflow_core.errors import ErrorInfo, Reason
-from omniflow_core.graph.plan import plan_graph
+from omniflow_core.graph.plan import NodePlan, plan_graph
 from omniflow_core.graph.spec import OnFailure
 from tests.core.scenarios.driven import BROKEN, STOP, Driven
 from tests.support.graphs import graph, node
@@ -252,3 +255,42 @@ def test_work_of_an_event_does_not_grow_with_finished_activations() -> None:
     assert late <= 1.05 * early
     assert drive.scheduler.active_count == 1
     assert drive.values() == list(range(460))
+
+
+def test_memory_of_a_call_does_not_grow_with_finished_activations() -> None:
+    """Objects that the scheduler reaches, after each of 400 frames through a join and a gate, and a loop beside them."""
+    nodes = (
+        node("a"),
+        node("b"),
+        node("c"),
+        node("j", "b c"),
+        node("g", is_session_ordered=True),
+        node("loop", "first: x; more: z", outputs="y again", loop_bound=10_000),
+    )
+    edges = "s>a.x a.y>b.x a.y>c.x b.y>j.b c.y>j.c j.y>g.x g.y>out a.y>loop.first.x loop.again>loop.more.z loop.y>out"
+    scheduler = CallScheduler(plan_graph(graph(nodes, edges, inputs="", streaming="s")))
+    scheduler.handle(CallAdmitted({}, frozenset({"s"})))
+    sizes = []
+    for number in range(400):
+        waiting = scheduler.handle(InputArrived("s", number))
+        while waiting:
+            command = waiting.pop(0)
+            if isinstance(command, StartActivation):
+                fields = {"again": 1} if command.node.name == "loop" and command.group == "first" else {"y": number}
+                waiting += scheduler.handle(ActivationYielded(command.activation_id, 0, fields, 10))
+                waiting += scheduler.handle(ActivationFinished(command.activation_id, 1))
+        assert scheduler.active_count == scheduler.open_buckets == scheduler.lease_count == 0
+        sizes.append(reached_objects(scheduler))
+    assert sizes[-1] == sizes[10]
+
+
+def reached_objects(root: object) -> int:
+    """How many containers a scheduler reaches, its plan and classes aside."""
+    seen: set[int] = set()
+    frontier = [root]
+    while frontier:
+        for item in gc.get_referents(frontier.pop()):
+            if id(item) not in seen and gc.is_tracked(item) and not isinstance(item, type | NodePlan | FunctionType):
+                seen.add(id(item))
+                frontier.append(item)
+    return len(seen)

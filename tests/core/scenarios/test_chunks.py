@@ -262,3 +262,25 @@ def test_chunk_consumer_is_tracked_by_the_joins_below_it() -> None:
     assert drive.finish("a") == ["start b#1 main(x=2)"]
     assert drive.run("b#1", "b1") == ["start j main(b=b0+b1,c=c0)"]
     assert drive.starts["j"].origin_path == (0, 0)
+
+
+def test_chunks_of_an_input_are_flushed_when_it_ends_though_others_go_on() -> None:
+    spec = graph((node("a"),), "s>a.x t>out a.y>out", inputs="", streaming="s t", chunks={"s>a.x": ChunkSpec(size=2)})
+    drive = Driven(spec)
+    drive.admit()
+    assert drive.push("s", 0) == []
+    assert drive.push("s", last=True) == ["start a main(x=0)"]
+    assert drive.push("t", "t0") == [], "it comes after what the input before it leads to"
+    assert drive.run("a", "a0") == ["emit out=a0", "emit out=t0"]
+    assert drive.push("t", last=True) == ["finish stop", "release"]
+
+
+def test_chunk_whose_start_is_held_at_a_gate_does_not_hold_up_its_producer() -> None:
+    nodes = (node("a", yield_window=1), node("b", is_session_ordered=True))
+    spec = graph(nodes, "x>a.x a.y>b.x b.y>out", chunks={"a.y>b.x": ChunkSpec(size=1)})
+    drive = Driven(spec)
+    drive.admit(x="v")
+    assert drive.give("a", y=0) == ["start b main(x=0)"], "not acknowledged: its replica has not accepted"
+    assert drive.accept("b") == ["ack a<1"]
+    assert drive.give("a", y=1) == ["ack a<2"], "held until b has ended"
+    assert drive.run("b", "b0") == ["emit out=b0", "start b#1 main(x=1)"]

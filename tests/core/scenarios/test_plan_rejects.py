@@ -287,3 +287,9 @@ def test_plan_finds_every_fault_of_different_kinds_at_once() -> None:
         ("MISSING_COUNT_SOURCE", "nodes[3].activate_by_count[0].count_field", "d", ""),
         ("UNREACHABLE_NODE", "nodes[4]", "lone", ""),
     )
+
+
+def test_plan_rejects_chunks_of_a_single_input() -> None:
+    """One value makes no stream."""
+    spec = graph((node("a"),), "x>a.x a.y>out", chunks={"x>a.x": ChunkSpec(size=2)})
+    assert_rejected(spec, ("INVALID_CHUNKS", "edges[0].chunks", "a", "main"))
