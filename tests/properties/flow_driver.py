@@ -33,7 +33,7 @@ from omniflow_core.graph.spec import NodeSpec, Replay
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_graphs import Shape
 from tests.properties.flow_record import Plan, Record, Start
-from tests.properties.flow_routes import Kind
+from tests.properties.flow_routes import STATIC, Kind
 from tests.properties.flow_values import Activation, Value, facet
 
 CANCELLED = ErrorInfo(reason=Reason.CALL_CANCELLED, message="stop")
@@ -85,7 +85,6 @@ class FlowDriver:
     _running: dict[int, _Running] = field(default_factory=dict)
     _past: list[Event] = field(default_factory=list)
     _unsent: list[InputArrived] = field(default_factory=list)
-    _open_inputs: set[str] = field(default_factory=set)
     _most_sent: dict[int, int] = field(default_factory=dict)
     """Yields of all attempts together, of activations that were started again."""
 
@@ -119,9 +118,9 @@ class FlowDriver:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        self._open_inputs = {p.field.name for p in self.shape.spec.placeholders if p.is_streaming}
+        streaming = [p.field.name for p in self.shape.spec.placeholders if p.is_streaming]
         single: Mapping[str, Value] = {}
-        last = dict.fromkeys(sorted(self._open_inputs), -1)
+        last = dict.fromkeys(streaming, -1)
         for port, ordinal, fields in self.shape.source:
             (name, *_) = fields
             if name in last:
@@ -131,8 +130,7 @@ class FlowDriver:
                 single = fields
                 self.record.times.yielded[port, ordinal] = 1
         self._close_inputs(last)
-        if not last:
-            self._close_ports()
+        self._close_port(STATIC)
         self._give(CallAdmitted(single, frozenset(last)))
 
     def _close_inputs(self, last: Mapping[str, int]) -> None:
@@ -145,9 +143,10 @@ class FlowDriver:
             else:
                 self._unsent.insert(self.chance.randint(index + 1, len(self._unsent)), InputArrived(name, is_last=True))
 
-    def _close_ports(self) -> None:
-        for port, _, _ in self.shape.source:
-            self.record.times.ended[port] = self.record.times.now + 1
+    def _close_port(self, name: str) -> None:
+        """The next event is the last of a port of the call."""
+        port = self.shape.identities.activation(name, ())
+        self.record.times.ended[port] = self.record.times.now + 1
 
     def _befall(self, steps: int) -> bool:
         """Perhaps something bad happens to some activation."""
@@ -200,9 +199,7 @@ class FlowDriver:
             value = cast("Value", event.value)
             self._note_yield(value.producer, value.ordinal)
         if event.is_last:
-            self._open_inputs.discard(event.name)
-            if not self._open_inputs:
-                self._close_ports()
+            self._close_port(f"@{event.name}")
         self._give(event)
 
     def _go_on(self, running: _Running) -> None:

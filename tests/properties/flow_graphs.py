@@ -350,7 +350,7 @@ class _Sketch:
     def _node(self, end: _End, *, can_chunk: bool = False, can_drain: bool = False) -> _Node:
         """A new node whose main group draws on one source."""
         node = self._new_node()
-        chunks = self._chunks(node, end, can_drain) if can_chunk and self._is_likely(0.15) else None
+        chunks = self._chunks(end, can_drain) if can_chunk and end[1] != STATIC and self._is_likely(0.15) else None
         self._connect_group(end, node, "main", chunks)
         return node
 
@@ -409,7 +409,7 @@ class _Sketch:
         if edge not in self.edges:
             self.edges.append(edge)
 
-    def _chunks(self, node: _Node, end: _End, can_drain: bool) -> ChunkSpec:
+    def _chunks(self, end: _End, can_drain: bool) -> ChunkSpec:
         chance = self.chance
         continues = can_drain and bool(end[0]) and chance.random() < 0.5
         size = chance.randint(1, 3)

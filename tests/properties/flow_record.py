@@ -58,7 +58,7 @@ class Times:
     """The first time that the yield was handed in."""
     started: dict[Activation, int] = field(default_factory=dict)
     ended: dict[Activation, int] = field(default_factory=dict)
-    """Ports of the call end together, with the last of them."""
+    """A port of the call ends with its last value, the one of single placeholders at admission."""
     emitted: dict[tuple[str, Value], int] = field(default_factory=dict)
     """By output and value."""
     terminal: int = 0

@@ -36,18 +36,22 @@ class YieldWindow:
 
     __slots__ = (
         "_acked",
+        "_credit_bytes",
         "_delivered",
         "_delivered_bytes",
         "_pending",
         "_sizes",
         "_step",
         "_step_bytes",
+        "_window",
         "next_ordinal",
     )
 
     def __init__(self, window: int, credit_bytes: int) -> None:
         self.next_ordinal = 0
         """Ordinal that the next yield must have."""
+        self._window = max(1, window)
+        self._credit_bytes = credit_bytes
         self._step = max(1, window // 2)
         self._step_bytes = credit_bytes // 2
         self._sizes: deque[int] = deque()
@@ -62,6 +66,11 @@ class YieldWindow:
     def delivered(self) -> int:
         """Ordinal of the first yield that is not delivered."""
         return self._delivered
+
+    @property
+    def is_closed(self) -> bool:
+        """The producer may not yield until something is acknowledged."""
+        return len(self._sizes) >= self._window or sum(self._sizes) >= self._credit_bytes
 
     @property
     def undelivered(self) -> int:

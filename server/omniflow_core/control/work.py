@@ -302,7 +302,10 @@ class CallWork:
             raise CallFailure(store_full(node, group, self.stores.limit_bytes))
 
     def settle_debts(self) -> None:
-        """Counts stored contributions as delivered when their producers need not wait any more. At the end of a step."""
+        """Counts stored contributions as delivered when their producers need not wait any more. At the end of a step.
+
+        All of them when otherwise nobody could go on: waiting must never be what a call ends in.
+        """
         debts, self.stores.debts = self.stores.debts, []
         for debt in debts:
             if debt.is_paid:
@@ -312,6 +315,21 @@ class CallWork:
                 self.stores.debts.append(debt)
             else:
                 self._pay(debt)
+
+        if self.stores.debts and self._is_stalled():
+            debts, self.stores.debts = self.stores.debts, []
+            for debt in debts:
+                self._pay(debt)
+
+    def _is_stalled(self) -> bool:
+        """Nobody can go on: what runs waits for an acknowledgement, what is sent may wait for the place of one of those."""
+        taken: set[tuple[str, str]] = set()
+        for activation in self.active.values():
+            if activation.is_accepted:
+                if not activation.window.is_closed:
+                    return False
+                taken.add(_place_of(activation.node))
+        return self._unaccepted.keys() <= taken
 
     def _pay(self, debt: Debt) -> None:
         if not debt.is_paid:

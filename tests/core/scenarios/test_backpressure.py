@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from omniflow_core.control.commands import FailCall
+from omniflow_core.control.events import ActivationYielded
 from omniflow_core.errors import Code, Reason
-from omniflow_core.graph.spec import ChunkSpec, GraphSpec
+from omniflow_core.graph.spec import ChunkSpec, GraphSpec, OnImpossible
 from tests.core.scenarios.driven import Driven
 from tests.core.scenarios.playing import Player
 from tests.support.graphs import graph, node
@@ -277,3 +278,25 @@ def test_store_gives_back_what_its_call_has_used() -> None:
     assert drive.scheduler.inspect().stored_bytes == 0
     drive.give("b#1", 50, y="b1")
     assert drive.scheduler.inspect().stored_bytes == 50
+
+
+def test_full_stores_let_a_producer_go_on_when_nobody_else_can() -> None:
+    """The oldest bucket waits for a chunk that only its producer's next yield, or its end, can settle."""
+    nodes = (
+        node("a", "r s", outputs="y z", is_streaming=False),
+        node("b", yield_window=2),
+        node("c", is_streaming=False),
+        node("j", "p q", is_streaming=False),
+        node("d", "t u", counts="t=9", is_streaming=False, on_impossible=OnImpossible.SKIP),
+    )
+    edges = "r>a.r s>a.s a.y>b.x b.y>c.x c.y>j.p b.y>j.q a.z>d.t a.z>d.u j.y>out d.y>out"
+    chunks = {"b.y>c.x": ChunkSpec(first=2, size=3)}
+    drive = Driven(graph(nodes, edges, inputs="r s", chunks=chunks), store_limit_bytes=3000)
+    drive.admit(r=1, s=2)
+    drive.accept("a")
+    drive.give("a", 1000, y=0, z=0)
+    drive.finish("a")
+    drive.accept("b")
+    acks = drive.give("b", 1000, y=0)
+    acks += drive(ActivationYielded(drive.starts["b"].activation_id, 1, {}, 1000))
+    assert acks, "the window of b is full, and nothing else runs"
