@@ -115,7 +115,6 @@ class _CallRun:
         self._resume_timeout_s = resume_timeout_s
         self._rpc: _EventRpc | None = None
         self._upload: asyncio.Task[None] | None = None
-        self._has_uploaded = prepared is None or not prepared.uploads
         self._backoff: Backoff | None = None
         self._error: OmniFlowError | None = None
         self.is_live = False
@@ -233,7 +232,7 @@ class _CallRun:
         """
         if self._prepared is None or not self._resume_token:
             return self._prepared is not None
-        return not self._has_uploaded or (bool(self._prepared.uploads) and self._assembler.last_sequence <= 1)
+        return bool(self._prepared.uploads) and self._assembler.last_sequence <= 1
 
     def _start(self) -> _EventRpc:
         prepared, connection = self._prepared, self._connection
@@ -243,7 +242,6 @@ class _CallRun:
             stream: _EventRpc = connection.graphs.StreamCall(prepared.request(), metadata=metadata)
             return stream
         rpc = BidiRpc(connection.graphs.ConverseCall(metadata=metadata))
-        self._has_uploaded = False
         self._upload = connection.background.start(self._send_uploads(rpc, prepared))
         return rpc
 
@@ -252,7 +250,6 @@ class _CallRun:
             if not await rpc.write(graph_service_pb2.ConverseCallRequest(messages=[message])):
                 return
         await rpc.done_writing()
-        self._has_uploaded = True
 
     def _resume(self) -> _EventRpc:
         request = graph_service_pb2.ResumeCallRequest(
