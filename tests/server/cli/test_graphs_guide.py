@@ -14,12 +14,12 @@ from omniflow.codec.workflow import graph_spec_from_proto
 from omniflow.values import Media, Value
 from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow_core.graph.plan import find_faults
-from tests.clients import guide
+from tests.server.cli import guide
 from tests.server.cli.command import CommandLine
 from tests.server.control.planes import ended, events, plane, start
 from tests.server.launch.installed import Installed
 
-FIXTURE = Path(__file__).parents[1] / "vectors" / "data" / "graph_spec_figure4.binpb"
+FIXTURE = Path(__file__).parents[2] / "vectors" / "data" / "graph_spec_figure4.binpb"
 PROMISES = list(guide.promises())
 SESSIONS = list(guide.sessions())
 

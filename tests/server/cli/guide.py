@@ -10,7 +10,7 @@ from typing import Any
 
 from omniflow.dsl import Graph
 
-GUIDE = Path(__file__).parents[2] / "docs" / "graphs.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "graphs.md"
 FIGURE4 = "# figure4.py\n"
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
