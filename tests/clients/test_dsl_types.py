@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients import guide
+from tests.server.cli import guide
 
 pytestmark = pytest.mark.slow
 
