@@ -48,19 +48,19 @@ class ChunkFeeds:
         reservation = work.reserve(delivery.node, producer, ordinal, given.scopes)
         before = buffer.size_bytes
         chunk = buffer.add(ChunkYield(given.path, given.ordinals, given.fields, given.size_bytes))
-        work.stores.total_bytes += buffer.size_bytes - before
+        work.room.total_bytes += buffer.size_bytes - before
         if feed.pending is not None:
             work.drop(feed.pending)
             feed.pending = None
         if chunk is not None:
             activation = self._start(delivery, chunk, reservation)
             if activation.is_held:
-                return work.owe(given)
+                return work.room.owe(given)
             activation.caused_by = producer
             activation.caused_ordinal = ordinal
             return 1
         feed.pending = reservation
-        work.check_stores(delivery.node.name, delivery.group, buffer.size_bytes)
+        work.room.check(delivery.node.name, delivery.group, buffer.size_bytes)
         return 0
 
     def close(self, producer: Activation) -> None:
@@ -84,7 +84,7 @@ class ChunkFeeds:
 
     def _flush(self, delivery: Delivery, feed: ChunkFeed) -> None:
         pending, feed.pending = feed.pending, None
-        self._work.uncharge(feed.buffer.size_bytes)
+        self._work.room.total_bytes -= feed.buffer.size_bytes
         chunk = feed.buffer.close()
         if pending is not None:
             if chunk is not None:

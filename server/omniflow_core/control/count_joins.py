@@ -87,8 +87,8 @@ class CountJoins:
             elif entry.reservation is not None:
                 before = entry.join.size_bytes
                 entry.join.admit(delivery.group_index, field, yielded.path, tuple(values), yielded.size_bytes)
-                self._work.stores.total_bytes += entry.join.size_bytes - before
-        self._work.check_stores(delivery.node.name, delivery.group, entry.join.size_bytes)
+                self._work.room.total_bytes += entry.join.size_bytes - before
+        self._work.room.check(delivery.node.name, delivery.group, entry.join.size_bytes)
         return bool(given)
 
     def _declare(self, entry: OpenCountJoin, field: str, values: list[Value]) -> None:
@@ -115,7 +115,7 @@ class CountJoins:
         size_bytes, counts = entry.join.size_bytes, entry.join.counts
         entry.join = _only_counts(entry)
         entry.join.counts = counts  # a conflicting count that comes late is an error all the same
-        self._work.stores.total_bytes -= size_bytes
+        self._work.room.total_bytes -= size_bytes
         self._work.start_reserved(reservation, origin, node, -1, facets, size_bytes)
 
     def give_up(self) -> bool:
@@ -133,7 +133,7 @@ class CountJoins:
         entry.join = _only_counts(entry)
         self._work.drop(reservation)
         self._work.flush()
-        self._work.uncharge(size_bytes)
+        self._work.room.total_bytes -= size_bytes
         return True
 
     def clear(self) -> None:

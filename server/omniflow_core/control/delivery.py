@@ -106,15 +106,11 @@ class YieldDelivery:
         if tree.is_next(place, ordinal):
             work.freed.append(event)
             return 0
-        if tree.held_bytes + size_bytes > work.stores.hard_limit_bytes:
-            raise CallFailure(output_full(emission.output, work.stores.limit_bytes))
+        if tree.held_bytes + size_bytes > work.room.hard_limit_bytes:
+            raise CallFailure(output_full(emission.output, work.room.limit_bytes))
         debt = Debt(producer, ordinal, emission.order)
         tree.hold(place, ordinal, event, size_bytes, debt)
-        if not work.is_held_back(emission.order, producer):
-            debt.is_paid = True
-            return 0
-        work.stores.debts.append(debt)
-        return 1
+        return work.room.owe_held(debt)
 
     def _single(self, index: int, delivery: Delivery, given: GivenYield) -> int:
         """Starts an activation or fills a chunk. Returns how many acceptances the yield waits for."""

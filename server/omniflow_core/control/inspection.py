@@ -79,7 +79,7 @@ def inspect(phase: str, work: CallWork, counts: CountJoins) -> CallInspection:
         activations=tuple(_view(activation) for activation in work.active.values()),
         buckets=(*_prefix_buckets(work, names), *_count_buckets(counts)),
         gates=tuple(_gates(work)),
-        stored_bytes=work.stores.total_bytes,
+        stored_bytes=work.room.total_bytes,
         started=work.started,
         finished=work.started - len(work.active),
     )
@@ -180,7 +180,7 @@ def check_integrity(work: CallWork, counts: CountJoins, source: Activation) -> N
     total += sum(activation.charge_bytes for activation in work.active.values())
     total += sum(feed.buffer.size_bytes for a in (*work.active.values(), source) for feed in (a.feeds or {}).values())
     total += sum(entry.join.size_bytes for entry in counts)
-    assert total == work.stores.total_bytes, f"stores are {work.stores.total_bytes} bytes, recomputed {total}"
+    assert total == work.room.total_bytes, f"kept are {work.room.total_bytes} bytes, recomputed {total}"
     for gate in work.gates.values():
         assert gate.running == 0 or gate.running in work.active, "a gate is held by an activation that has ended"
         assert gate.running or not gate.waiting, "a gate is free, and something waits at it"

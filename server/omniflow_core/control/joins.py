@@ -70,11 +70,12 @@ class PrefixJoins:
         if bucket is None:
             return 0  # skipped
         bucket.size_bytes += given.size_bytes
-        self._work.stores.total_bytes += given.size_bytes
-        if not self._work.stores.is_over:
+        room = self._work.room
+        room.total_bytes += given.size_bytes
+        if not room.is_over:
             return 0
-        self._work.check_stores(bucket.join.node.name, bucket.join.group, bucket.size_bytes)
-        return self._work.owe(given)
+        room.check(bucket.join.node.name, bucket.join.group, bucket.size_bytes)
+        return room.owe(given)
 
     def settle(self, root: LeaseRoot) -> None:
         """Nothing can be contributed any more: the bucket is ready, impossible or vacant."""
@@ -84,7 +85,7 @@ class PrefixJoins:
         assert reservation is not None, "an open bucket keeps a place"
         node = bucket.join.node
         if bucket.fields and not bucket.missing:
-            work.uncharge(bucket.size_bytes)  # and charged again to the activation, until it is accepted
+            work.room.total_bytes -= bucket.size_bytes  # and charged again to the activation, until it is accepted
             work.start_reserved(
                 reservation,
                 bucket.origin(),
@@ -98,4 +99,4 @@ class PrefixJoins:
             raise CallFailure(impossible_bucket(bucket))
         work.drop(reservation)
         work.flush()
-        work.uncharge(bucket.size_bytes)
+        work.room.total_bytes -= bucket.size_bytes

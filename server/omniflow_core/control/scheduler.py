@@ -162,8 +162,8 @@ class CallScheduler:
             _HANDLERS[type(event)](self, event)
             while work.closed:
                 self._joins.settle(work.closed.popleft())
-            if work.stores.debts:
-                work.settle_debts()
+            if work.room.debts:
+                work.room.settle()
             self._settle()
         except CallFailure as failure:
             self._fail(failure.error)

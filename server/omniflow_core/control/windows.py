@@ -2,8 +2,8 @@
 
 A yield is delivered when every activation that it started has been accepted by a replica, and what it gave to joins and
 chunks is stored; what it emits counts as delivered when it is handed to the caller's log (the driver holds acknowledgements
-back while the log is full). Over the budget of the call's stores (`StoreBudget`) a stored contribution is a *debt*: it
-counts only when room has been made.
+back while the log is full). While the call keeps too much (`room`) a stored contribution is a *debt*: it counts only when
+room has been made.
 Acknowledgements are cumulative and are given at half a window or half the byte credit, whichever comes first: a message
 per yield would cost more than the yield, and later ones would leave a producer of large yields waiting for ever.
 """
@@ -110,32 +110,3 @@ class YieldWindow:
         self._delivered_bytes = 0
         self._acked = limit
         return limit
-
-
-class StoreBudget:
-    """Bytes that a call keeps in buckets, chunk buffers and starts that no replica has accepted.
-
-    Over the limit producers wait, all but those without which room could never be made (see `CallWork.must_wait`). What
-    these add is bounded by the hard limit, at which the call fails.
-    """
-
-    __slots__ = ("debts", "limit_bytes", "total_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.total_bytes = 0
-        self.debts: list[Debt] = []
-        """Contributions that are stored and events that are held, whose producers must wait."""
-
-    @property
-    def hard_limit_bytes(self) -> int:
-        return 2 * self.limit_bytes
-
-    @property
-    def is_over(self) -> bool:
-        return self.total_bytes > self.limit_bytes
-
-    def clear(self) -> None:
-        """The call has ended."""
-        self.debts.clear()
-        self.total_bytes = 0
