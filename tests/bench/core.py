@@ -3,7 +3,7 @@
     frame ─▶ pre ─┬─▶ img ─┐                    fan5: five nodes, the aggregation joins three branches below pre's yield
                   ├─▶ aud ─┼─▶ agg ─▶ out ─▶ text
                   └────────┘    └──▶ llm ⇄ tool          a bounded loop of three rounds, its tokens to a second output
-                  count ─▶ total                        a count join over the whole call, which fires at its end
+                            agg (100 times) ─▶ total     a count join over the whole call
 
 The trace is recorded once, by fake replicas that answer in a shuffled order, and then given to a fresh scheduler in every
 round, event by event; the clock is that of the thread's CPU time. "First" and "last" are the tenths of the trace: what an
@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from omniflow_core.control.commands import Command, FinishCall, StartActivation
+from omniflow_core.control.commands import Command, FailCall, FinishCall, StartActivation
 from omniflow_core.control.events import (
     ActivationAccepted,
     ActivationFinished,
@@ -96,7 +96,7 @@ def fan5_and_loop() -> GraphSpec:
         node("out"),
         node("llm", "first: x; more: result", outputs="token call", loop_bound=EVENTS),
         node("tool"),
-        node("total", "part", counts="part=1000"),
+        node("total", "part", counts="part=100"),
     )
     edges = (
         "frame>pre.x pre.y>img.x pre.y>aud.x pre.y>agg.pre img.y>agg.img aud.y>agg.aud agg.y>out.x out.y>text "
@@ -124,6 +124,7 @@ def record(plan: GraphPlan, length: int) -> Sequence[Event]:
         for command in commands:
             if isinstance(command, StartActivation):
                 waiting.append(_answers(command, rounds))
+            assert not isinstance(command, FailCall), command
             has_finished = has_finished or isinstance(command, FinishCall)
 
     take(scheduler.handle(trace[0]))

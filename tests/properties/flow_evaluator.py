@@ -140,8 +140,8 @@ class _Evaluation:
         if len({s.activation for s in started}) < len(started):
             raise UnnamedError
         before, self.started[node.name] = self.started.get(node.name, []), started
-        if [s.activation for s in started] == [s.activation for s in before]:
-            return False
+        if [(s.activation, s.place.path) for s in started] == [(s.activation, s.place.path) for s in before]:
+            return False  # the path too: one that goes on without inputs is named alike whatever it descends from
         self.events[node.name] = [
             Event((*s.place.path, Token(node.name, s.activation, ordinal)), fields)
             for s in started
