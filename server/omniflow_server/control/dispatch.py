@@ -114,7 +114,11 @@ class ReplicaDispatcher:
         if key is None:
             return
         for entry in self._gates.leave(key, call.call_id, activation_id):
-            self._begin(*self._gated.pop((entry.call_id, entry.activation_id)))
+            following, command = self._gated.pop((entry.call_id, entry.activation_id))
+            try:
+                self._begin(following, command)
+            except Exception as error:
+                following.fail_command(command, error)  # no trouble of the call that has made way
 
     def _begin(self, call: Call, command: StartActivation) -> None:
         spec = command.node.spec
@@ -160,6 +164,7 @@ class ReplicaDispatcher:
         kept = call.replicas.kept(spec)
         known = self._links_by_name.get(kept) if kept is not None else None
         if known is not None and known.is_connected:
+            call.used_replicas.add(known)  # it may be a new life of the replica that was chosen
             return known
         candidates = [
             Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key]))

@@ -12,7 +12,7 @@ from omniflow.dsl import Graph
 from omniflow.interface import Context, Field, Inputs, Interface, groups
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.values import Json, ValueType
-from omniflow_core.errors import ErrorInfo, Reason
+from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.compose import ControlPlane
 from omniflow_server.control.call import Call
 from tests.roles.running import eventually
@@ -146,6 +146,41 @@ async def test_activation_of_a_lost_replica_is_restarted_elsewhere(made: Control
         await eventually(lambda: texts(call) == ["HI"])
         await again.complete(1)
         assert (await ended(call)).error is None
+
+
+async def test_next_life_of_a_replica_hears_of_the_end_of_the_call(made: ControlPlane, role: ScriptedRole) -> None:
+    await connected(made, role)
+    call = start(made, "restarted", x="hi")
+    await role.next_work(1)
+    await role.stop()
+    async with ScriptedRole(NAME, replica_id=role.replica.replica_id, life="2") as again:
+        again.on_work = upper
+        await connected(made, again)
+        (work,) = await again.next_work(1)
+        assert work.start.activation.attempt == 2
+        await work.complete(1)
+        assert (await ended(call)).error is None
+        await eventually(lambda: again.released_calls == [call.call_id])
+
+
+async def test_start_that_fails_behind_a_gate_fails_its_own_call(
+    made: ControlPlane, role: ScriptedRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await connected(made, role)
+    first, second = start(made, "ordered", "sessions/s", x="1"), start(made, "ordered", "sessions/s", x="2")
+    (one,) = await role.next_work(1)
+    first.cancel(Reason.CALL_CANCELLED, "stop")
+    await ended(first)
+
+    def refuse(call: Call, command: object) -> None:
+        raise OmniFlowError(Reason.BUFFER_FULL, "no room")
+
+    monkeypatch.setattr(made.dispatcher, "_find_replica", refuse)
+    await one.fail()
+    await ended(second)
+    assert second.error is not None
+    assert second.error.reason is Reason.BUFFER_FULL
+    await eventually(lambda: len(made.dispatcher._gates) == 0)
 
 
 @pytest.mark.parametrize("is_shut_down", [False, True])
