@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 PYTEST = -m pytest
 NOT_FAST = integration or assistant or slow
 
-.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors fuzz-control bench bench-engine run clean
+.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors fuzz-control bench bench-control bench-engine profile run clean
 
 INTERLEAVINGS ?= 100000
 SEED ?= 1
@@ -66,6 +66,12 @@ floors:
 
 bench: ## figures side by side in one run; see tests/bench/README.md
 	@base=$(call env,base); OMNIFLOW_ENVIRONMENTS_ASSISTANT=$(call env,assistant) $$base -m tests.bench all
+
+bench-control: ## hops beside LangGraph, SGLang-Omni, M* and vLLM-Omni, which it installs (11 GB); see tests/bench/README.md
+	@base=$(call env,base); $$base -m tests.bench control --peers
+
+profile: ## where the control plane's and a role's CPU time goes: build/profile/{fan5,tokens}.txt
+	@base=$(call env,base); $$base -m tests.bench.profiling
 
 bench-engine: ## the torch engine beside generate(), llama.cpp and the speed of memory; see tests/bench/README.md
 	@assistant=$(call env,assistant); OMP_NUM_THREADS=1 $$assistant -m tests.bench decoding

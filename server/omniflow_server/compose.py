@@ -109,7 +109,10 @@ async def control_plane(settings: ControlSettings) -> AsyncIterator[ControlPlane
     """A control plane that serves for as long as the context is open."""
     internal_target = settings.internal_listen or f"unix:{runtime_dir('default') / 'control.sock'}"
     identity = ControlIdentity(
-        control_id=settings.control_id, incarnation_id=secrets.token_hex(8), value_endpoint=internal_target
+        control_id=settings.control_id,
+        incarnation_id=secrets.token_hex(8),
+        value_endpoint=internal_target,
+        lanes=settings.lanes,
     )
     store = ValueStore(
         endpoint=internal_target, incarnation_id=identity.incarnation_id, budget_bytes=settings.spool_bytes
@@ -167,6 +170,7 @@ def _compose(
         replica_wait_s=settings.replica_wait_s,
         byte_credit=settings.byte_credit,
         yield_window=settings.yield_window,
+        runs_segments=settings.segments,
         on_connections_changed=lambda: tasks.create_task(health.refresh()),
     )
     health = Health(catalog, dispatcher, PUBLIC_SERVICES)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import importlib.util
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ import uvloop
 from tests.bench.harness.options import Options
 from tests.bench.harness.report import Report
 
-BENCHES = ("core", "events", "hops", "engine", "memory", "decoding")
+BENCHES = ("core", "events", "hops", "control", "yields", "engine", "memory", "decoding")
 NEEDS: Mapping[str, str] = {"decoding": "torch"}
 """By bench: a package that is not in every environment."""
 
@@ -27,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in missing.keys() & set(options.names):
         parser.error(f"{name} needs {missing[name]}, which is not installed here; see tests/bench/README.md")
     names = names_of_all(missing) if "all" in options.names else options.names
-    chosen = Options(rounds=options.rounds, patience_s=options.patience, is_quick=options.quick)
+    chosen = Options(
+        rounds=options.rounds, patience_s=options.patience, is_quick=options.quick, has_peers=options.peers
+    )
     reports = [uvloop.run(_run(name, chosen)) for name in names]
     return int(options.strict and any(check.is_broken for report in reports for check in report.checks))
 
@@ -45,6 +48,9 @@ def names_of_all(missing: Mapping[str, str]) -> Sequence[str]:
 
 
 async def _run(name: str, options: Options) -> Report:
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)  # processes are ended on the way out
     bench = importlib.import_module(f"tests.bench.{name}")
     report: Report = await bench.run(options)
     path = report.write()
@@ -63,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--patience", type=float, default=0.0, metavar="SECONDS", help="a round may wait so long for a quiet machine"
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: shows that it runs")
+    parser.add_argument("--peers", action="store_true", help="control: build other systems and run them too (11 GB)")
     parser.add_argument("--strict", action="store_true", help="fail when a promised figure misses its bound")
     return parser
 

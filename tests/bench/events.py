@@ -31,7 +31,7 @@ EVENTS = 32_000
 """Of one round, over all its streams."""
 HOLD = 0.8
 
-_Stream = Callable[[int], Awaitable[int]]
+Stream = Callable[[int], Awaitable[int]]
 """Runs one stream of so many events; returns how many came."""
 
 
@@ -46,15 +46,15 @@ async def run(options: Options) -> Report:
     ):
         ours = {"control": system.control.pid, "role": system.role("burst-0").pid}
         stub = graph_service_pb2_grpc.GraphServiceStub(channel)
-        kinds: dict[str, tuple[_Stream, dict[str, int]]] = {
-            "floor": (functools.partial(_floor_stream, floor_channel), {"server": plain.process.pid}),
-            "platform, stub": (functools.partial(_stub_stream, stub), ours),
+        kinds: dict[str, tuple[Stream, dict[str, int]]] = {
+            "floor": (functools.partial(floor_stream, floor_channel), {"server": plain.process.pid}),
+            "platform, stub": (functools.partial(stub_stream, stub), ours),
             "platform, client": (functools.partial(_client_stream, client), ours),
         }
         contestants = [
             Contestant(
                 name=_name(kind, streams),
-                run=functools.partial(_run_streams, one, streams, options.scaled(EVENTS)),
+                run=functools.partial(run_streams, one, streams, options.scaled(EVENTS)),
                 processes=processes,
             )
             for streams in STREAMS
@@ -68,14 +68,16 @@ def _name(kind: str, streams: int) -> str:
     return f"{kind} x{streams}"
 
 
-async def _run_streams(one: _Stream, streams: int, events: int) -> Work:
+async def run_streams(one: Stream, streams: int, events: int) -> Work:
+    """So many events over so many streams at once."""
     each = events // streams
     counts = await asyncio.gather(*(one(each) for _ in range(streams)))
     assert counts == [each] * streams, f"{counts} events came instead of {each}"
     return Work(count=each * streams)
 
 
-async def _floor_stream(channel: grpc.aio.Channel, events: int) -> int:
+async def floor_stream(channel: grpc.aio.Channel, events: int) -> int:
+    """From the floor; returns how many events came."""
     method: Any = channel.unary_stream(
         grpc_stream.METHOD, response_deserializer=graph_service_pb2.StreamCallResponse.FromString
     )
@@ -86,7 +88,8 @@ async def _floor_stream(channel: grpc.aio.Channel, events: int) -> int:
     return count
 
 
-async def _stub_stream(stub: graph_service_pb2_grpc.GraphServiceStub, events: int) -> int:
+async def stub_stream(stub: graph_service_pb2_grpc.GraphServiceStub, events: int) -> int:
+    """From graph `burst`, by the generated stub; returns how many events came."""
     request = graph_service_pb2.StreamCallRequest(graph="graphs/burst")
     request.call.inputs["parameters"].json.struct_value["count"] = events
     count = 0

@@ -11,25 +11,39 @@ from pathlib import Path
 
 from omniflow.dsl import Graph
 from omniflow.flow import RolePlan
+from omniflow.links.port import LaneKind
+from omniflow.workflow.v1 import graph_spec_pb2
 from tests.support.processes import Process, free_port
 from tests.support.system import ROOT, System, running_system
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    graphs: Sequence[Graph],
+    graphs: Sequence[Graph | graph_spec_pb2.GraphSpec],
     roles: Sequence[RolePlan],
     *,
     interfaces: Mapping[str, str] | None = None,
+    lanes: Sequence[LaneKind] | None = None,
+    profile: Mapping[str, Sequence[str]] | None = None,
     ready_timeout_s: float = 60.0,
 ) -> AsyncIterator[System]:
-    """A system in which every graph can be called. `interfaces` are further ones, name to `module:Class`."""
-    async with running_system(roles=roles, interfaces=interfaces, settings={"interfaces": ("*",)}) as system:
+    """A system in which every graph can be called.
+
+    interfaces: further ones, name to `module:Class`.
+    lanes: how the control plane reaches its roles, over gRPC when it is empty; by default as it would.
+    profile: as `running_system` takes it.
+    """
+    async with running_system(
+        roles=roles,
+        interfaces=interfaces,
+        settings={"interfaces": ("*",)} if lanes is None else {"interfaces": ("*",), "lanes": tuple(lanes)},
+        role_arguments=() if lanes is None else ("--lanes", ",".join(lane.value for lane in lanes)),
+        profile=profile,
+    ) as system:
         async with system.connect() as client:
-            for graph in graphs:
-                await client.apply(graph)
-        for graph in graphs:
-            await system.wait_ready(ready_timeout_s, graph=f"graphs/{graph.name}")
+            names = [(await client.apply(graph)).name for graph in graphs]
+        for name in names:
+            await system.wait_ready(ready_timeout_s, graph=name)
         yield system
 
 

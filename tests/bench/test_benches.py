@@ -7,14 +7,17 @@ import importlib
 import pytest
 
 from tests.bench import __main__ as command
+from tests.bench.control.lanes import GRPC
 from tests.bench.harness.options import Options
+from tests.bench.profiling.__main__ import profile
 
 QUICK = Options(rounds=1, is_quick=True)
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["core", "events", "hops", "memory"])
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", ["core", "events", "hops", "yields", "memory"])
 async def test_bench_runs_and_reports(name: str) -> None:
     bench = importlib.import_module(f"tests.bench.{name}")
     report = await bench.run(QUICK)
@@ -22,6 +25,28 @@ async def test_bench_runs_and_reports(name: str) -> None:
     assert report.rows
     assert report.checks
     assert report.title in report.text()
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_control_bench_runs_every_way_to_the_roles_and_says_that_peers_did_not_take_part() -> None:
+    bench = importlib.import_module("tests.bench.control")
+    report = await bench.run(QUICK)
+    assert len(report.rows) == len(bench.TOPOLOGIES) * 5
+    assert set(report.not_run) == {"peers"}
+    assert [note.startswith("not looked at") for note in report.notes] == [True] * 4
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", ["fan5", "tokens"])
+async def test_profile_names_the_functions_of_a_control_plane_and_a_role(name: str) -> None:
+    lines = "\n".join(await profile(name, GRPC, requests=200, events=20_000))
+    assert lines.count("with what it calls") == 4
+    assert "server/omniflow_server/control/call.py" in lines
+    assert "roles/omniflow_roles/harness" in lines
 
 
 @pytest.mark.integration

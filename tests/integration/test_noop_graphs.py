@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest_asyncio
 import omniflow
 from omniflow import Audio, CallState, Event, Json, OmniFlowError, Output, Reason
 from omniflow.dsl import Graph
-from omniflow.events import Progress
+from omniflow.events import Finished, Progress
 from omniflow.values import ValueType
 from omniflow_roles.noop import Gather, Repeat, Step
 from omniflow_roles.noop.speech import code_of, pcm
@@ -29,6 +30,7 @@ from tests.integration.noop_system import (
     process_of,
     settled,
 )
+from tests.support.denoising import denoised
 from tests.support.processes import wait_until
 from tests.support.system import System
 
@@ -189,6 +191,22 @@ async def test_sound_of_chunks_is_the_sound_of_the_whole_in_the_order_of_texts(
     said = [[code_of(f"x.text{i}.codes{j}") for j in range(count)] for i in range(2)]
     assert b"".join(pieces) == b"".join(map(pcm, said))
     assert [len(piece) // 2 for piece in pieces] == ([3, 3, 1] if count == 7 else [3, 3]) * 2
+
+
+async def test_denoising_loop_goes_round_as_often_as_asked_for(client: omniflow.Client) -> None:
+    events = await events_of(client.stream("noop-denoise", parameters=Json({"steps": 7, "size_bytes": 100})))
+    (digest,) = [event.value for event in events if isinstance(event, Output)]
+    sha256 = hashlib.sha256(denoised(steps=7, size_bytes=100)).hexdigest()
+    assert digest == Json({"size_bytes": 100, "sha256": sha256})
+    (finished,) = [event for event in events if isinstance(event, Finished)]
+    assert finished.usage.activations == 1 + 7 * 5 + 1
+
+
+async def test_denoising_loop_that_goes_round_too_often_fails_naming_its_head(client: omniflow.Client) -> None:
+    parameters = Json({"steps": 1001, "size_bytes": 16})
+    events, error = await failure_of(client.stream("noop-denoise", parameters=parameters))
+    assert (error.reason, error.info.metadata["node"]) == (Reason.LOOP_BOUND_EXCEEDED, "begin")
+    assert not [event for event in events if isinstance(event, Output)]
 
 
 # --- inputs that cannot come -------------------------------------------------------------------------------------------

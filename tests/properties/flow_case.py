@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from omniflow_core.control.commands import FailCall
 from tests.properties.flow_compare import compare
@@ -75,13 +76,19 @@ def random_plan(chance: random.Random) -> Plan:
         repeats=chance.choice([0.0, 0.1, 0.3]),
         stop_after=chance.randint(0, 60) if fate < 0.08 else None,
         injure_after=chance.randint(1, 40) if 0.08 <= fate < 0.16 else None,
-        losses=0.1 if 0.16 <= fate < 0.26 else 0.0,
+        losses=chance.choice([0.02, 0.1]) if 0.16 <= fate < 0.26 else 0.0,
         input_window=chance.randint(1, 4),
         default_window=chance.choice([1, 2, 4, 64]),
         byte_credit=chance.choice([1, 2, 4, UNLIMITED, UNLIMITED]),
         workers=chance.choice([1, 1, 2, UNLIMITED]),
         store_limit=chance.randint(1, 12) if chance.random() < 0.1 else UNLIMITED,
+        **random_hosts(chance),
     )
+
+
+def random_hosts(chance: random.Random) -> dict[str, Any]:
+    """How many segments replicas run themselves, and how late the control plane hears of it."""
+    return {"hosts": chance.choice([0.0, 0.5, 1.0, 1.0]), "lag": chance.choice([0.0, 0.5, 0.9])}
 
 
 def run_interleaving(driver: FlowDriver, seed: int = 0, turn: int = 0) -> Outcome:
@@ -111,10 +118,31 @@ def _features(shape: Shape, record: Record, outcome: Outcome) -> Iterator[str]:
         yield "replica lost"
     if any(place.kind is not None and shape.script(a).fails for a, place in outcome.places.items()):
         yield "failed activation"
+    if record.broken_hosts:
+        yield "hosted segment stopped"
+    if record.most_hosts > 1:
+        yield "hosted segments at a time"
+    yield from _features_of_hosts(shape, record, outcome)
     if len(shape.source) > 1:
         yield "streaming input"
     if any(place.kind is None and a.node == STATIC for a, place in outcome.places.items()):
         yield "single input"
+
+
+def _features_of_hosts(shape: Shape, record: Record, outcome: Outcome) -> Iterator[str]:
+    """Of what replicas started themselves."""
+    for activation, segment in record.hosted.items():
+        yield "hosted segment"
+        is_join = outcome.places[activation].kind is Kind.PREFIX
+        if is_join:
+            yield "hosted join"
+        if activation.depths[activation.node] > 1:
+            yield "hosted loop"
+            if is_join:
+                yield "hosted join in loop"
+            exits = segment.exits.get(activation.node, ())
+            if any(name in fields for fields in shape.script(activation).yields for name in exits):
+                yield "exit in a loop"
 
 
 def _features_of(activation: Activation, kind: Kind | None) -> Iterator[str]:

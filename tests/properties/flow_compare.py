@@ -79,6 +79,8 @@ def _check_starts(record: Record, outcome: Outcome) -> None:
     for start in record.started:
         path = ordinals(outcome.places[start.activation].path)
         assert start.origin_path == path, f"{start.activation} has path {start.origin_path}, should be {path}"
+        if start.paths is None:
+            continue
         for group, fields, _ in start.activation.inputs:
             paths = start.paths[group]
             for name, values in fields:

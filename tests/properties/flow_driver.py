@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from omniflow_core.control.commands import (
@@ -29,48 +30,20 @@ from omniflow_core.control.events import (
 )
 from omniflow_core.control.scheduler import CallPhase, CallScheduler
 from omniflow_core.errors import ErrorInfo, Reason
-from omniflow_core.graph.spec import NodeSpec, Replay
+from omniflow_core.graph.spec import Replay
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_graphs import Shape
-from tests.properties.flow_record import Plan, Record, Start
+from tests.properties.flow_hosts import Host
+from tests.properties.flow_record import YIELD_BYTES, Plan, Record, Start
 from tests.properties.flow_routes import STATIC, Kind
-from tests.properties.flow_values import Activation, Value, facet
+from tests.properties.flow_running import Running
+from tests.properties.flow_values import Activation, Value, facet, values_of
 
 CANCELLED = ErrorInfo(reason=Reason.CALL_CANCELLED, message="stop")
 BROKEN = ErrorInfo(reason=Reason.INTERFACE_FAILED, message="it broke")
 LOST = ErrorInfo(reason=Reason.REPLICA_LOST, message="gone")
 
 MOST_STEPS = 20_000
-MOST_ATTEMPTS = 3
-YIELD_BYTES = 1_000
-
-
-@dataclass(slots=True)
-class _Running:
-    """The fake interface's side of one activation."""
-
-    activation_id: int
-    activation: Activation
-    spec: NodeSpec
-    window: int
-    script: Script
-    attempt: int = 1
-    is_accepted: bool = False
-    sent: int = 0
-    acked: int = 0
-
-    @property
-    def is_stuck(self) -> bool:
-        """It has to wait for an acknowledgement."""
-        return self.is_accepted and self.sent < len(self.script.yields) and self.sent - self.acked >= self.window
-
-    @property
-    def can_run_again(self) -> bool:
-        """Whether the loss of its replica passes unseen."""
-        replay = self.spec.replay
-        if replay is Replay.NONE or self.attempt >= MOST_ATTEMPTS:
-            return False
-        return replay is Replay.CONTINUE or self.spec.is_deterministic or not self.sent
 
 
 @dataclass(slots=True)
@@ -82,7 +55,10 @@ class FlowDriver:
     plan: Plan = field(default_factory=Plan)
     scheduler: CallScheduler = field(init=False)
     record: Record = field(default_factory=Record)
-    _running: dict[int, _Running] = field(default_factory=dict)
+    running: dict[int, Running] = field(default_factory=dict)
+    """Activations that have not ended, as the control plane knows it."""
+    hosts: list[Host] = field(default_factory=list)
+    """Replicas that run a segment."""
     _past: list[Event] = field(default_factory=list)
     _unsent: list[InputArrived] = field(default_factory=list)
     _most_sent: dict[int, int] = field(default_factory=dict)
@@ -150,19 +126,31 @@ class FlowDriver:
 
     def _befall(self, steps: int) -> bool:
         """Perhaps something bad happens to some activation."""
-        if self.record.terminal is not None or not self._running:
+        if self.record.terminal is not None or not self.running:
             return False
         injure_after = self.plan.injure_after
         if injure_after is not None and steps >= injure_after and not self.record.cuts:
-            self._injure(self._any_running(), BROKEN)
-            return True
+            return self._injure_any()
         if self.chance.random() < self.plan.losses:
             self._lose(self._any_running())
             return True
         return False
 
-    def _any_running(self) -> _Running:
-        return self.chance.choice(list(self._running.values()))
+    def _any_running(self) -> Running:
+        return self.chance.choice(list(self.running.values()))
+
+    def _injure_any(self) -> bool:
+        """Something fails, if anything still runs. Inside a segment it does so on the replica, and is heard of later."""
+        running = self._any_running()
+        if running.host is None:
+            self._injure(running, BROKEN)
+            return True
+        replica = running.host.replica
+        if not replica.running:
+            return False
+        inner = self.chance.choice(list(replica.running.values()))
+        self.record.cuts[inner.activation] = replica.injure(inner, BROKEN)
+        return True
 
     def _step(self) -> None:
         """One event of somebody who can go on, or the repeat of an old one."""
@@ -170,22 +158,41 @@ class FlowDriver:
             self._give(self.chance.choice(self._past))
             return
         has_ended = self.record.terminal is not None
-        if has_ended and self._running and self.chance.random() < 0.5:
+        if has_ended and self.running and self.chance.random() < 0.5:
             self._stop(self._any_running())  # it has been told to
             return
-        ready = [r for r in self._running.values() if has_ended or self._can_go_on(r)]
-        choices = len(ready) + self._can_send_input()
-        assert choices, "nothing can go on, and the call has not ended"
-        index = self.chance.randrange(choices)
-        if index == len(ready):
-            self._send_input()
-        else:
-            self._go_on(ready[index])
+        turns = list(self._turns(has_ended=has_ended))
+        if not turns or self.chance.random() >= self.plan.lag:
+            turns += [host.hear for host in self.hosts if host.replica.log]
+        assert turns, "nothing can go on, and the call has not ended"
+        self.chance.choice(turns)()
+        self.record.most_hosts = max(self.record.most_hosts, len(self.hosts))
+        self.hosts = [host for host in self.hosts if not host.is_over]
 
-    def _can_go_on(self, running: _Running) -> bool:
+    def _turns(self, *, has_ended: bool) -> Iterator[Callable[[], None]]:
+        """What can happen next, besides that the control plane hears of what has happened."""
+        for running in self.running.values():
+            if running.host is None and (has_ended or self._can_go_on(running)):
+                yield partial(self._go_on, running)
+        if self._can_send_input():
+            yield self._send_input
+        for host in self.hosts:
+            yield from self._turns_of(host)
+
+    def _turns_of(self, host: Host) -> Iterator[Callable[[], None]]:
+        """What can happen on a replica that runs a segment, and nobody else hears of."""
+        replica = host.replica
+        for inner in replica.ready():
+            yield partial(replica.go_on, inner, self.chance, BROKEN)
+        if replica.acks:
+            yield partial(replica.acknowledge, self.chance)
+        if self.record.terminal is not None:
+            yield partial(host.fail, CANCELLED)
+
+    def _can_go_on(self, running: Running) -> bool:
         if running.is_accepted or self.shape.is_cyclic(running.spec.name):
             return not running.is_stuck
-        beside = sum(r.is_accepted and r.spec.name == running.spec.name for r in self._running.values())
+        beside = sum(r.is_accepted and r.spec.name == running.spec.name for r in self.running.values())
         return beside < self.plan.workers
 
     def _can_send_input(self) -> bool:
@@ -197,62 +204,92 @@ class FlowDriver:
         event = self._unsent.pop(0)
         if event.value is not None:
             value = cast("Value", event.value)
-            self._note_yield(value.producer, value.ordinal)
+            self.note_yield(value.producer, value.ordinal)
         if event.is_last:
             self._close_port(f"@{event.name}")
         self._give(event)
 
-    def _go_on(self, running: _Running) -> None:
-        if not running.is_accepted and self.chance.random() < 0.7:
+    def _go_on(self, running: Running) -> None:
+        if not running.is_accepted and self._is_hosted(running):
             running.is_accepted = True
-            self._send(ActivationAccepted(running.activation_id, running.attempt))
+            self.send(ActivationAccepted(running.activation_id, hosts_segment=True))
+            self._host(running)
+        elif not running.is_accepted and self.chance.random() < 0.7:
+            running.is_accepted = True
+            self.send(ActivationAccepted(running.activation_id, running.attempt))
         elif running.sent < len(running.script.yields):
             running.is_accepted = True  # the first yield says so too
-            ordinal = running.sent
-            running.sent += 1
-            self._note_yield(running.activation, ordinal)
-            fields = running.script.yields[ordinal]
-            self._send(ActivationYielded(running.activation_id, ordinal, fields, YIELD_BYTES, running.attempt))
+            self._yield(running)
         elif running.script.fails:
-            self._end(running)
-            self._send(ActivationFailed(running.activation_id, BROKEN, running.attempt))
+            self.end(running)
+            self.send(ActivationFailed(running.activation_id, BROKEN, running.attempt))
         else:
-            self._end(running)
-            self._send(ActivationFinished(running.activation_id, running.sent, attempt=running.attempt))
+            self.end(running)
+            self.send(ActivationFinished(running.activation_id, running.sent, attempt=running.attempt))
 
-    def _note_yield(self, activation: Activation, ordinal: int) -> None:
+    def _yield(self, running: Running) -> None:
+        """The next yield, perhaps with the end when it is the last."""
+        ordinal, number, attempt = running.sent, running.activation_id, running.attempt
+        fields = running.script.yields[ordinal]
+        running.sent += 1
+        self.note_yield(running.activation, ordinal)
+        if running.gave_all and self.chance.random() < 0.3:
+            self.end(running)
+            self.send(ActivationFinished(number, running.sent, attempt=attempt, last=fields, size_bytes=YIELD_BYTES))
+        else:
+            self.send(ActivationYielded(number, ordinal, fields, YIELD_BYTES, attempt))
+
+    def _is_hosted(self, running: Running) -> bool:
+        """Whether the replica that is about to accept an activation runs what follows itself."""
+        segment = self.shape.plan.nodes[running.spec.name].segment
+        is_entry = segment is not None and segment.entry == running.spec.name
+        return is_entry and self.record.terminal is None and self.chance.random() < self.plan.hosts
+
+    def _host(self, running: Running) -> None:
+        hosted = self.scheduler.segment_of(running.activation_id)
+        assert hosted is not None, f"{running.activation} was accepted with its segment"
+        running.host = Host(self, hosted, running)
+        self.hosts.append(running.host)
+
+    def note_yield(self, activation: Activation, ordinal: int) -> None:
         if self.record.terminal is None:
             self.record.times.yielded.setdefault((activation, ordinal), self.record.times.now + 1)
 
-    def _send(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         self._past.append(event)
         self._give(event)
 
-    def _end(self, running: _Running) -> None:
+    def end(self, running: Running) -> None:
         """The next event ends the activation."""
-        del self._running[running.activation_id]
+        del self.running[running.activation_id]
         if self.record.terminal is None:
             self.record.times.ended[running.activation] = self.record.times.now + 1
             self.record.last_failed = running.spec.name
 
-    def _stop(self, running: _Running) -> None:
-        self._end(running)
-        self._send(ActivationFailed(running.activation_id, CANCELLED, running.attempt))
+    def _stop(self, running: Running) -> None:
+        if running.host is not None:
+            running.host.fail(CANCELLED)
+            return
+        self.end(running)
+        self.send(ActivationFailed(running.activation_id, CANCELLED, running.attempt))
 
-    def _injure(self, running: _Running, error: ErrorInfo) -> None:
+    def _injure(self, running: Running, error: ErrorInfo) -> None:
         """Ends an activation early."""
         came = max(running.sent, self._most_sent.get(running.activation_id, 0))
         self.record.cuts[running.activation] = Script(running.script.yields[:came], fails=True)
-        self._end(running)
-        self._send(ActivationFailed(running.activation_id, error, running.attempt))
+        self.end(running)
+        self.send(ActivationFailed(running.activation_id, error, running.attempt))
 
-    def _lose(self, running: _Running) -> None:
+    def _lose(self, running: Running) -> None:
         """The replica is lost: the activation runs again elsewhere, or has failed."""
+        if running.host is not None:
+            running.host.fail(LOST)
+            return
         if not running.can_run_again:
             self._injure(running, LOST)
             return
         attempt = running.attempt
-        self._send(ActivationFailed(running.activation_id, LOST, attempt))
+        self.send(ActivationFailed(running.activation_id, LOST, attempt))
         assert running.attempt == attempt + 1, f"{running.activation} was not started again"
 
     # --- commands ---------------------------------------------------------------------------------------------------
@@ -265,7 +302,12 @@ class FlowDriver:
         record.history.extend(commands)
         for command in commands:
             self._take(command)
+        for host in self.hosts:
+            host.enlist()
         self.scheduler.check_integrity()
+        if record.terminal is None:
+            known = len(self.running) + self.scheduler.held_count
+            assert self.scheduler.active_count == known, "the call waits for what nobody was asked to start"
         record.most_held = max(record.most_held, self.scheduler.held_count)
         if self.chance.random() < 0.1:
             self._inspect()
@@ -275,12 +317,12 @@ class FlowDriver:
         assert not record.is_released, "the release is the last command"
         if isinstance(command, ReleaseCall):
             assert record.terminal is not None, "released before its terminal event"
-            assert not self._running, "released while something runs"
+            assert not self.running, "released while something runs"
             record.is_released = True
             return
         assert record.terminal is None, f"{type(command).__name__} follows the terminal event"
         match command:
-            case StartActivation() if command.activation_id in self._running:
+            case StartActivation() if command.activation_id in self.running:
                 self._start_again(command)
             case StartActivation():
                 self._start(command)
@@ -292,11 +334,14 @@ class FlowDriver:
                 record.terminal = command
                 record.times.terminal = record.times.now
             case CancelActivations():
-                assert self._running, "nothing is there to cancel"
+                assert self.running or self.hosts, "nothing is there to cancel"
 
     def _start(self, command: StartActivation) -> None:
         spec = command.node.spec
         assert spec is not None
+        for given in command.facets:
+            for values in given.fields.values():
+                assert all(isinstance(v, Value) for v in values), "a value came out of a segment that never left it"
         inputs = tuple(
             facet(f.group, cast("Mapping[str, tuple[Value, ...]]", f.fields), f.context) for f in command.facets
         )
@@ -305,14 +350,14 @@ class FlowDriver:
         self.record.times.started.setdefault(activation, self.record.times.now)
         assert (command.attempt, command.delivered) == (1, ()), "a first start is attempt 1"
         if self.shape.has_gate(spec.name):
-            beside = [r for r in self._running.values() if r.spec.name == spec.name]
+            beside = [r for r in self.running.values() if r.spec.name == spec.name]
             assert not beside, f"two activations of {spec.name} run at a time"
         window = min(spec.yield_window or self.plan.default_window, self.plan.byte_credit)
         script = self.shape.script(activation)
-        self._running[command.activation_id] = _Running(command.activation_id, activation, spec, window, script)
+        self.running[command.activation_id] = Running(command.activation_id, activation, spec, window, script)
 
     def _start_again(self, command: StartActivation) -> None:
-        running = self._running[command.activation_id]
+        running = self.running[command.activation_id]
         assert command.attempt == running.attempt + 1, "attempts are counted one by one"
         came = running.script.yields[: running.sent] if running.spec.replay is Replay.CONTINUE else ()
         assert command.delivered == came, "an attempt continues after all yields that came"
@@ -323,7 +368,7 @@ class FlowDriver:
         running.sent = running.acked = len(came)
 
     def _ack(self, command: AckYields) -> None:
-        running = self._running.get(command.activation_id)
+        running = self.running.get(command.activation_id)
         if running is None:  # its last event may have crossed the acknowledgement
             return
         if running.attempt > 1:  # it may be about yields of an earlier attempt
@@ -331,9 +376,16 @@ class FlowDriver:
             return
         assert running.acked < command.next_ordinal <= running.sent, "an ack goes forward, over what was sent"
         running.acked = command.next_ordinal
-        for other in self._running.values():
-            if not other.is_accepted and other.attempt == 1 and not self._may_wait(other.activation):
-                causes = [v.ordinal for v in _values(other.activation) if v.producer is running.activation]
+        if running.host is not None:
+            running.host.acknowledge(running, command.next_ordinal)
+        for other in self.running.values():
+            if (
+                not other.is_accepted
+                and other.host is None
+                and other.attempt == 1
+                and not self._may_wait(other.activation)
+            ):
+                causes = [v.ordinal for v in values_of(other.activation) if v.producer is running.activation]
                 is_early = bool(causes) and max(causes) < running.acked
                 assert not is_early, f"a yield was acked before {other.activation}, which it started, was accepted"
 
@@ -345,7 +397,8 @@ class FlowDriver:
         return any(kinds[activation.node, group] in (Kind.PREFIX, Kind.COUNT) for group in activation.groups)
 
     def _emit(self, command: Emit) -> None:
-        value = cast("Value", command.value)
+        value = command.value
+        assert isinstance(value, Value), "a value came out of a segment that never left it"
         assert command.node == ("" if value.producer.node.startswith("@") else value.producer.node)
         self.record.emitted[command.output].append(value)
         self.record.times.emitted[command.output, value] = self.record.times.now
@@ -356,7 +409,7 @@ class FlowDriver:
         view = self.scheduler.inspect()
         states = {a.activation_id: a.state for a in view.activations if a.state != "held"}
         if self.record.terminal is None:
-            expected = {r.activation_id: "running" if r.is_accepted else "sent" for r in self._running.values()}
+            expected = {r.activation_id: "running" if r.is_accepted else "sent" for r in self.running.values()}
             assert states == expected, f"inspection says {states}, it is {expected}"
         assert view.started - view.finished == self.scheduler.active_count
 
@@ -372,10 +425,6 @@ class FlowDriver:
             "stored bytes": scheduler.inspect().stored_bytes,
         }
         assert not any(left.values()), f"left after the release: {left}"
-
-
-def _values(activation: Activation) -> list[Value]:
-    return [v for _, fields, _ in activation.inputs for _, values in fields for v in values]
 
 
 def _digest(fields: Mapping[str, object]) -> bytes:

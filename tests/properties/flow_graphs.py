@@ -1,7 +1,8 @@
 """Random graphs that use every part of the control flow, and deterministic fake interfaces for them.
 
 Built from blocks that each go from one node to one node, so that nearly all of them can be planned: steps, diamonds, loops
-(all of them nested), alternatives and count joins. Some get stray edges on top, kept when the planner takes them.
+(all of them nested), alternatives and count joins. A block is mostly served by one role, so that it can be a segment. Some
+graphs get stray edges on top, kept when the planner takes them.
 """
 
 from __future__ import annotations
@@ -215,6 +216,10 @@ class _Sketch:
     """By port."""
     seen: list[_End] = field(default_factory=list)
     """Nodes that are there already, in order."""
+    roles: list[str] = field(default_factory=list)
+    """What blocks are served by, the empty one being the control plane's own."""
+    role: str = ""
+    """What the next node is served by."""
 
     def spec(self) -> GraphSpec:
         if self._is_likely(0.75):
@@ -223,9 +228,12 @@ class _Sketch:
             self.placeholders["@p"] = ["p"]
             if self._is_likely(0.3):
                 self.placeholders["@q"] = ["q"]
+        self.roles = self.chance.choice([[""], ["r"], ["", "r"], ["r", "s"], ["", "r", "r", "s"]])
         self.seen = [(SOURCE, port) for port in self.placeholders]
         end = self._pick(self.seen)
         for _ in range(self.chance.randint(1, 5)):
+            if self._is_likely(0.6):
+                self.role = self.chance.choice(self.roles)
             end = self._block(end, 0)
             if len(self.seen) > 3 and self._is_likely(0.4):
                 joined = self._count_join()
@@ -250,7 +258,12 @@ class _Sketch:
         if len(self.nodes) >= MOST_NODES:
             return end
         kind = self.chance.choices(["step", "diamond", "loop"], weights if depth < 2 else [1, 0, 0])[0]
-        return {"step": self._step, "diamond": self._diamond, "loop": self._loop}[kind](end, depth)
+        role = self.role
+        if depth and self._is_likely(0.1):
+            self.role = self.chance.choice(self.roles)
+        end = {"step": self._step, "diamond": self._diamond, "loop": self._loop}[kind](end, depth)
+        self.role = role
+        return end
 
     def _step(self, end: _End, depth: int) -> _End:
         node = self._node(end, can_chunk=True)
@@ -297,6 +310,10 @@ class _Sketch:
         if self._is_likely(0.15) and len(last.outputs) > 1:  # the way back can carry more
             self._edge(last.name, last.outputs[0], head, "loop", "f1")
             head.groups["loop"].append(_text("f1", True))
+        if self._is_likely(0.1):  # or be a join
+            beside = self._node(self.chance.choice([tail, (head.name, "")]))
+            self._edge(beside.name, beside.outputs[0], head, "loop", "f2")
+            head.groups["loop"].append(_text("f2", self._is_likely(0.5)))
         head.options["loop_bound"] = self.chance.randint(1, 8) if self.is_strict else 1_000
         return tail
 
@@ -357,18 +374,29 @@ class _Sketch:
     def _new_node(self) -> _Node:
         chance = self.chance
         node = _Node(f"a{len(self.nodes)}", {}, ["y", "z"][: chance.randint(1, 2)], {})
+        role = self.role
         node.options |= {
+            "role": role,
+            "is_inline": not role,
+            "is_spread": chance.random() < 0.03,
+            "timeout_s": 60.0 if chance.random() < 0.02 else None,
             "is_streaming": chance.random() < 0.5,
-            "is_session_ordered": chance.random() < 0.12,
+            "is_session_ordered": chance.random() < (0.06 if role else 0.12),
             "on_impossible": OnImpossible.FAIL if self.is_strict and chance.random() < 0.5 else OnImpossible.SKIP,
             "on_failure": OnFailure.FAIL_CALL if self.is_strict and chance.random() < 0.5 else OnFailure.SKIP,
             "yield_window": chance.choice([0, 1, 1, 2, 3, 4, 8]),
-            "replay": chance.choice([Replay.NONE, Replay.RESTART, Replay.CONTINUE]),
+            "replay": self._replay(role),
             "is_deterministic": chance.random() < 0.5,
         }
         self.nodes[node.name] = node
         self.seen.append((node.name, ""))
         return node
+
+    def _replay(self, role: str) -> Replay:
+        """Mostly none where a replica may run what follows itself."""
+        if role and self._is_likely(0.9):
+            return Replay.NONE
+        return self.chance.choice([Replay.NONE, Replay.RESTART, Replay.CONTINUE])
 
     def _connect_group(self, end: _End, node: _Node, group: str, chunks: ChunkSpec | None = None) -> None:
         for k in range(self.chance.choice([1, 1, 2])):
@@ -438,7 +466,6 @@ class _Sketch:
         return NodeSpec(
             name=node.name,
             interface=f"test.{node.name}",
-            is_inline=True,
             groups=tuple(GroupSpec(name=name, fields=tuple(fields)) for name, fields in node.groups.items()),
             outputs=tuple(FieldSpec(name=o, type="JSON" if o == "n" else "TEXT") for o in node.outputs),
             **node.options,  # type: ignore[arg-type]

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 from omniflow_core.control.commands import Command, FailCall, FinishCall
 from omniflow_core.control.events import Event
+from omniflow_core.graph.routing import SegmentPlan
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_values import Activation, Value, Yielded
 
 UNLIMITED = 10_000
 """More yields than any call has."""
+
+YIELD_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,10 @@ class Plan:
     """Activations that a node takes in at a time. Nodes on a cycle take in all: they can wait for their own children."""
     store_limit: int = UNLIMITED
     """Yields that joins, chunks, gates and held outputs may keep together."""
+    hosts: float = 0.0
+    """Chance that the replica of a segment's entry runs the segment itself."""
+    lag: float = 0.0
+    """Chance that the control plane hears nothing of it in a step in which something else can happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +52,20 @@ class Start:
 
     activation: Activation
     origin_path: tuple[int, ...]
-    paths: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]] | None]
-    """Origin paths of the values, by group and field; None for those of the activation."""
+    paths: Mapping[str, Mapping[str, tuple[tuple[int, ...], ...]] | None] | None
+    """Origin paths of the values, by group and field; None for those of the activation.
+
+    None in the place of all where a replica started it itself: the call's scheduler keeps none of them.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An activation that a replica starts itself, as the call has registered it."""
+
+    activation_id: int
+    activation: Activation
+    origin_path: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -80,5 +99,19 @@ class Record:
     most_held: int = 0
     """Starts that waited at gates at a time."""
     retried: int = 0
-    history: list[Event | Command] = field(default_factory=list)
-    """Every event, each followed by what was commanded."""
+    hosted: dict[Activation, SegmentPlan] = field(default_factory=dict)
+    """Activations that replicas started themselves, with the segment of each."""
+    most_hosts: int = 0
+    """Runs of segments at a time."""
+    broken_hosts: int = 0
+    """Runs that were lost or told to stop."""
+    history: list[Event | Command | Registered] = field(default_factory=list)
+    """Every event, each followed by what was commanded and registered."""
+
+    def register(self, registered: Registered, segment: SegmentPlan) -> None:
+        """A replica starts an activation itself."""
+        activation = registered.activation
+        self.started.append(Start(activation, registered.origin_path, None))
+        self.times.started.setdefault(activation, self.times.now)
+        self.hosted[activation] = segment
+        self.history.append(registered)

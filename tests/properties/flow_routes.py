@@ -120,10 +120,13 @@ class Routes:
 
     def _once(self) -> set[str]:
         found = {STATIC}
+        drained = {e.source_node for e in self.spec.edges if e.chunks is not None and e.chunks.continues}
         for name in self.order:
             node = self.nodes[name]
             groups = [key for key in self.kinds if key[0] == name]
             if node.is_streaming or self.reaches(name, name) or any(self.kinds[g] is Kind.CHUNKS for g in groups):
+                continue
+            if name in drained:  # its end stands for one more yield
                 continue
             descends_from_one = len(groups) == 1 and self.nearest_passed(self.direct(*groups[0])) in found
             if node.activate_by_count or descends_from_one:

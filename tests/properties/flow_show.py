@@ -16,9 +16,14 @@ from omniflow_core.control.events import (
     InputArrived,
 )
 from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec, NodeSpec, OnFailure, OnImpossible, Replay
+from tests.properties.flow_record import Registered
 from tests.properties.flow_values import Activation
 
 _DEFAULTS = {
+    "role": "",
+    "is_inline": True,
+    "is_spread": False,
+    "timeout_s": None,
     "is_streaming": True,
     "is_session_ordered": False,
     "is_deterministic": False,
@@ -55,7 +60,7 @@ def _node(node: NodeSpec) -> str:
     for name, default in _DEFAULTS.items():
         value = getattr(node, name)
         if value != default:
-            parts.append(f"{name}={value if not isinstance(value, Enum) else f'{type(value).__name__}.{value.name}'}")
+            parts.append(f"{name}={f'{type(value).__name__}.{value.name}' if isinstance(value, Enum) else repr(value)}")
     return f"node({', '.join(parts)})"
 
 
@@ -72,20 +77,22 @@ def _target(edge: EdgeSpec) -> str:
     return ".".join(parts) if edge.target_node else edge.target_field
 
 
-def show_history(history: Sequence[Event | Command]) -> str:
+def show_history(history: Sequence[Event | Command | Registered]) -> str:
     """Events, with what was commanded after each indented below it."""
     return "\n".join(_history(history))
 
 
-def _history(history: Sequence[Event | Command]) -> Iterator[str]:
+def _history(history: Sequence[Event | Command | Registered]) -> Iterator[str]:
     names: dict[int, str] = {}
     for message in history:
         if isinstance(message, StartActivation):
             names[message.activation_id] = f"{message.node.name}#{message.activation_id}"
+        elif isinstance(message, Registered):
+            names[message.activation_id] = f"{message.activation.node}#{message.activation_id}"
         yield _message(message, names)
 
 
-def _message(message: Event | Command, names: dict[int, str]) -> str:
+def _message(message: Event | Command | Registered, names: dict[int, str]) -> str:
     kind = type(message).__name__
     match message:
         case CallAdmitted():
@@ -93,9 +100,17 @@ def _message(message: Event | Command, names: dict[int, str]) -> str:
         case InputArrived():
             return f"{kind} {message.name} {'value' if message.value is not None else ''}{' last' * message.is_last}"
         case ActivationYielded():
-            return f"{kind} {names[message.activation_id]} yield {message.ordinal}: {' '.join(sorted(message.fields))}"
+            shown = " ".join(sorted(message.fields))
+            return f"{kind} {names.get(message.activation_id)} yield {message.ordinal}: {shown}"
+        case ActivationAccepted(hosts_segment=True):
+            return f"{kind} {names[message.activation_id]} with its segment"
+        case ActivationFinished(last=dict(last)):
+            shown = " ".join(sorted(last))
+            return f"{kind} {names.get(message.activation_id)} with yield {message.yield_count - 1}: {shown}"
         case ActivationAccepted() | ActivationFinished() | ActivationFailed():
-            return f"{kind} {names[message.activation_id]}"
+            return f"{kind} {names.get(message.activation_id)}"
+        case Registered():
+            return f"    {kind} {names[message.activation_id]} at {message.origin_path}"
         case StartActivation():
             facets = "; ".join(
                 f"{f.group}({', '.join(f'{n}={len(v)}' for n, v in f.fields.items())})" for f in message.facets

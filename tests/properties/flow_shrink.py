@@ -120,6 +120,8 @@ def _smaller_specs(spec: GraphSpec) -> Iterator[GraphSpec]:
 def _simpler_nodes(node: NodeSpec) -> Iterator[NodeSpec]:
     defaults: dict[str, object] = {
         "is_session_ordered": False,
+        "is_spread": False,
+        "timeout_s": None,
         "yield_window": 8,
         "is_streaming": False,
         "is_deterministic": False,
@@ -131,6 +133,8 @@ def _simpler_nodes(node: NodeSpec) -> Iterator[NodeSpec]:
     for name, value in defaults.items():
         if getattr(node, name) != value:
             yield dataclasses.replace(node, **{name: value})  # type: ignore[arg-type]
+    if node.role:
+        yield dataclasses.replace(node, role="", is_inline=True)
     for i in range(len(node.activate_by_count)):
         rest = (*node.activate_by_count[:i], *node.activate_by_count[i + 1 :])
         yield dataclasses.replace(node, activate_by_count=rest)

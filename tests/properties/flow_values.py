@@ -89,6 +89,11 @@ def facet(group: str, fields: Mapping[str, Iterable[Value]], context: Mapping[st
     )
 
 
+def values_of(activation: Activation) -> list[Value]:
+    """All that an activation was given."""
+    return [v for _, fields, _ in activation.inputs for _, values in fields for v in values]
+
+
 def name_digest(name: str) -> int:
     """A number for a name that is the same in each process."""
     return zlib.crc32(name.encode())

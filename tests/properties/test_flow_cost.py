@@ -7,10 +7,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
-from omniflow_core.control.commands import FinishCall, StartActivation
+from omniflow_core.control.commands import AckYields, FinishCall, StartActivation
 from omniflow_core.control.events import (
     ActivationAccepted,
     ActivationFinished,
@@ -20,8 +21,11 @@ from omniflow_core.control.events import (
     InputArrived,
 )
 from omniflow_core.control.scheduler import CallScheduler
+from omniflow_core.control.segments import ENTRY, RunInner, SegmentCommand, SegmentRun
+from omniflow_core.control.work_items import HostedSegment
+from omniflow_core.graph.inside import segment_graph
 from omniflow_core.graph.plan import plan_graph
-from omniflow_core.graph.spec import ChunkSpec, GraphSpec
+from omniflow_core.graph.spec import ChunkSpec, GraphSpec, NodeSpec
 from tests.support.graphs import graph, node
 
 VALUES = 160
@@ -115,10 +119,10 @@ class CountedLines:
         return self._line
 
 
-def objects_kept_by(scheduler: CallScheduler) -> int:
-    """Objects that can be reached from the scheduler, its plan included."""
+def objects_kept_by(root: object) -> int:
+    """Objects that can be reached from a scheduler or a run, its plan included."""
     seen: set[int] = set()
-    frontier: list[object] = [scheduler]
+    frontier: list[object] = [root]
     count = 0
     while frontier:
         for found in gc.get_referents(frontier.pop()):
@@ -137,6 +141,82 @@ def test_event_costs_the_same_at_the_start_and_at_the_end_of_a_long_call() -> No
     first, last = sum(call.lines[tenth : 2 * tenth]), sum(call.lines[-2 * tenth : -tenth])
     assert last <= 1.1 * first, f"{tenth} events took {first} lines early in the call, {last} late"
     assert call.sizes[-2] <= call.sizes[1] + 20, f"the scheduler keeps {call.sizes} objects"
+
+
+def streaming_segment() -> GraphSpec:
+    """Each yield of a goes through two branches into a join, all of one role; what the join gives goes out."""
+    nodes = (_served("a"), _served("b"), _served("c"), _served("j", "b c"))
+    return graph(nodes, "x>a.x a.y>b.x a.y>c.x b.y>j.b c.y>j.c j.y>out")
+
+
+def _served(name: str, inputs: str = "x") -> NodeSpec:
+    return node(name, inputs, is_inline=False, role="r")
+
+
+@dataclass(slots=True)
+class LongSegment:
+    """A segment whose entry yields again and again, on its replica and in its call, each told the same at once."""
+
+    scheduler: CallScheduler
+    hosted: HostedSegment = field(init=False)
+    run: SegmentRun = field(init=False)
+    ids: dict[int, int] = field(default_factory=lambda: {ENTRY: 1})
+    """The call's ids of the activations that run, by the replica's."""
+    waiting: deque[int] = field(default_factory=deque)
+    lines: list[int] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Objects that the call and the run keep after every yield of the entry."""
+
+    def play(self) -> None:
+        self.scheduler.handle(CallAdmitted({"x": "v"}))
+        self.scheduler.handle(ActivationAccepted(1, hosts_segment=True))
+        hosted = self.scheduler.segment_of(1)
+        assert hosted is not None
+        self.hosted, plan = hosted, hosted.plan
+        inside = segment_graph(plan.nodes, plan.edges, plan.entry)
+        exits = {name: frozenset(fields) for name, fields in plan.exits.items()}
+        self.run = SegmentRun(inside, plan.entry, exits, yield_window=64, byte_credit=1 << 20)
+        for ordinal in range(4 * VALUES):
+            self.yields(ENTRY, ordinal)
+            while self.waiting:
+                inner_id = self.waiting.popleft()
+                self.yields(inner_id, 0)
+                self.tell(ActivationFinished(self.ids[inner_id], 1), partial(self.run.finished, inner_id, 1))
+                del self.ids[inner_id]
+            self.sizes.append((objects_kept_by(self.scheduler), objects_kept_by(self.run)))
+
+    def yields(self, inner_id: int, ordinal: int) -> None:
+        event = ActivationYielded(self.ids[inner_id], ordinal, {"y": ordinal}, 10)
+        self.tell(event, partial(self.run.yielded, inner_id, ordinal, {"y": ordinal}, 10, 0))
+
+    def tell(self, event: Event, happen: Callable[[], list[SegmentCommand]]) -> None:
+        with CountedLines() as counter:
+            commands = happen()
+            answers = self.scheduler.handle(event)
+            for command in commands:
+                if isinstance(command, RunInner):
+                    parent = (self.ids[command.parent_id], command.parent_ordinal)
+                    own_id = self.hosted.take(command.node, command.group, *parent)
+                    assert own_id is not None
+                    self.ids[command.inner_id] = own_id
+                    self.waiting.append(command.inner_id)
+            for answer in answers:
+                if isinstance(answer, AckYields):
+                    inner_id = next(inner for inner, own in self.ids.items() if own == answer.activation_id)
+                    self.run.acknowledged(inner_id, answer.next_ordinal)
+        self.lines.append(counter.count)
+
+
+def test_event_inside_a_segment_costs_the_same_at_the_start_and_at_the_end() -> None:
+    segment = LongSegment(CallScheduler(plan_graph(streaming_segment())))
+    segment.play()
+    assert len(segment.lines) == 4 * VALUES * 7
+    tenth = len(segment.lines) // 10
+    first, last = sum(segment.lines[tenth : 2 * tenth]), sum(segment.lines[-2 * tenth : -tenth])
+    assert last <= 1.1 * first, f"{tenth} events took {first} lines early in the segment, {last} late"
+    call, run = zip(*segment.sizes, strict=True)
+    assert call[-1] <= call[200] + 20, f"the call keeps {call} objects"
+    assert run[-1] <= run[200] + 20, f"the run keeps {run} objects"
 
 
 def _chain_of_diamonds(length: int) -> GraphSpec:

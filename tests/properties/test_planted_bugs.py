@@ -6,15 +6,23 @@ The core's own integrity checks are off here, and what it raises itself does not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from omniflow_core.control.buckets import Bucket
+from omniflow_core.control.events import Event
 from omniflow_core.control.gates import ExecutionGate
 from omniflow_core.control.joins import PrefixJoins
 from omniflow_core.control.leases import LeaseTable
 from omniflow_core.control.ordering import OrderNode, OrderTree
 from omniflow_core.control.scheduler import CallScheduler
+from omniflow_core.control.segments import RunInner, SegmentCommand, SegmentRun
+from omniflow_core.control.work import CallWork
+from omniflow_core.control.work_items import Activation, GivenYield
+from omniflow_core.graph.routing import Delivery
+from omniflow_core.graph.segments import _Leads
+from omniflow_core.graph.spec import NodeSpec
 from tests.properties.flow_case import Difference, Mix, run_case
 
 MOST_CASES = 60
@@ -69,6 +77,127 @@ def open_gates(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ExecutionGate, "enter", lambda self, start: start)
 
 
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+
+def _in_runs(patch: pytest.MonkeyPatch, change: Callable[[SegmentRun], None]) -> None:
+    """Makes a change in the replicas' runs of segments only."""
+    init = SegmentRun.__init__
+
+    def changed(self: SegmentRun, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        change(self)
+
+    patch.setattr(SegmentRun, "__init__", changed)
+
+
+def _drop_what_is_late(patch: pytest.MonkeyPatch) -> None:
+    """Joins that have run do not take what comes after."""
+    contribute = PrefixJoins.contribute
+
+    def dropping(self: PrefixJoins, delivery: Delivery, given: GivenYield) -> int:
+        return contribute(self, delivery, given) if given.scopes[delivery.join] in self._work.buckets else 0
+
+    patch.setattr(PrefixJoins, "contribute", dropping)
+
+
+def start_inner_joins_early(patch: pytest.MonkeyPatch) -> None:
+    """On the replica, every third activation or reservation of a segment is not tracked, so its joins run too early."""
+
+    class Forgetful(LeaseTable):
+        def acquire(self, root: int, holder: int) -> None:
+            if holder % 3:
+                super().acquire(root, holder)
+
+    _in_runs(patch, lambda run: setattr(run._scheduler._work, "leases", Forgetful()))
+    _drop_what_is_late(patch)
+
+
+def never_start_inner_joins(patch: pytest.MonkeyPatch) -> None:
+    """The replica waits for ever for what its joins need."""
+    handle = SegmentRun._handle
+
+    def waiting(self: SegmentRun, event: Event) -> list[SegmentCommand]:
+        commands = handle(self, event)
+        return [c for c in commands if not isinstance(c, RunInner) or len(c.fields) == 1]
+
+    patch.setattr(SegmentRun, "_handle", waiting)
+
+
+def acknowledge_for_the_outside(patch: pytest.MonkeyPatch) -> None:
+    """Inside a segment a yield counts as delivered when those inside have it."""
+    tell = SegmentRun._tell
+
+    def eager(self: SegmentRun, inner_id: int, delivered: Any) -> list[SegmentCommand]:
+        delivered.outside = max(delivered.outside, delivered.inside)
+        return tell(self, inner_id, delivered)
+
+    patch.setattr(SegmentRun, "_tell", eager)
+
+
+def acknowledge_for_the_inside(patch: pytest.MonkeyPatch) -> None:
+    """A yield counts as delivered when those outside the segment have it."""
+    tell = SegmentRun._tell
+
+    def eager(self: SegmentRun, inner_id: int, delivered: Any) -> list[SegmentCommand]:
+        delivered.inside = max(delivered.inside, delivered.outside)
+        return tell(self, inner_id, delivered)
+
+    patch.setattr(SegmentRun, "_tell", eager)
+
+
+def never_acknowledge_exits(patch: pytest.MonkeyPatch) -> None:
+    """The replica is not told that what left the segment is delivered."""
+    acknowledge = CallWork.acknowledge
+
+    def silent(self: CallWork, producer: Activation, next_ordinal: int) -> None:
+        if producer.hosted is None:
+            acknowledge(self, producer, next_ordinal)
+
+    patch.setattr(CallWork, "acknowledge", silent)
+
+
+def expect_all_from_replicas(patch: pytest.MonkeyPatch) -> None:
+    """What a segment gives to the rest of the graph is not started: its replica is to do so."""
+    register: Any = CallWork._register
+
+    def swallowing(self: CallWork, *arguments: Any) -> Activation:
+        *given, hosted = arguments
+        origin = given[3]
+        producer = self.active.get(origin.activation_id) if origin is not None else None
+        activation: Activation = register(self, *given, producer.hosted if producer is not None else hosted)
+        return activation
+
+    patch.setattr(CallWork, "_register", swallowing)
+
+
+def forget_joins_outside(patch: pytest.MonkeyPatch) -> None:
+    """Joins outside a segment do not wait for what is started inside; what comes too late for them is dropped."""
+    register: Any = CallWork._register
+
+    def careless(self: CallWork, *arguments: Any) -> Activation:
+        activation: Activation = register(self, *arguments)
+        if activation.hosted is not None:
+            outside = {j: root for j, root in activation.scopes.items() if self.buckets[root].join.segment is None}
+            self.release(outside, activation.activation_id)
+        return activation
+
+    patch.setattr(CallWork, "_register", careless)
+    _drop_what_is_late(patch)
+
+
+def swallow_what_is_fed_outside(patch: pytest.MonkeyPatch) -> None:
+    """A node belongs to a segment if one of its groups is fed inside."""
+    must_lead = _Leads._must_lead
+
+    def is_fed_outside(self: _Leads, node: NodeSpec) -> bool:
+        groups = self._sources[node.name].values()
+        is_followed = any(all(self._is_alike(source, node) for source in sources) for sources in groups)
+        return must_lead(self, node) and (node.is_session_ordered or not is_followed)
+
+    patch.setattr(_Leads, "_must_lead", is_fed_outside)
+
+
 def find(seeds: range) -> Difference | None:
     """The first difference of some cases that is no crash of the core."""
     mix = Mix()
@@ -81,7 +210,22 @@ def find(seeds: range) -> Difference | None:
     return None
 
 
-BUGS = [drop_leases, ignore_predecessors, reuse_buckets, ignore_earlier_siblings, start_out_of_turn, open_gates]
+BUGS = [
+    drop_leases,
+    ignore_predecessors,
+    reuse_buckets,
+    ignore_earlier_siblings,
+    start_out_of_turn,
+    open_gates,
+    start_inner_joins_early,
+    never_start_inner_joins,
+    acknowledge_for_the_outside,
+    acknowledge_for_the_inside,
+    never_acknowledge_exits,
+    expect_all_from_replicas,
+    forget_joins_outside,
+    swallow_what_is_fed_outside,
+]
 
 
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)

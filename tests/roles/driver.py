@@ -1,4 +1,7 @@
-"""The control plane's side of one Execute stream, for tests: starts activations and collects their results."""
+"""The control plane's side of one link, for tests: starts activations and collects their results.
+
+Over gRPC, or over the lane that a test has chosen by the fixture `transport`.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,57 @@ from omniflow.role.v1 import role_execution_service_pb2 as messages
 from omniflow.role.v1 import role_execution_service_pb2_grpc
 from omniflow.values import Json, Value
 from omniflow_core.errors import ErrorInfo
+from tests.support.pipes import Pipe, dial_lane
 
 Result = messages.ExecuteResult
 LAST_RESULTS = ("completed", "failed")
+SAY_ACCEPTED = ("yield", "completed")
+"""Results that say that their activation was accepted."""
+
+transport = "grpc"
+"""What `dial` takes: gRPC, or the kind of a lane."""
+
+
+class GrpcPipe:
+    """An Execute stream, as bytes."""
+
+    kind = "grpc"
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.call: Any = channel.stream_stream("/omniflow.role.v1.RoleExecutionService/Execute")()
+
+    async def read(self) -> bytes | None:
+        message = await self.call.read()
+        return None if message is grpc.aio.EOF else message
+
+    async def write(self, message: bytes) -> None:
+        await self.call.write(message)
+
+    async def end(self) -> None:
+        await self.call.done_writing()
+
+    def drop(self) -> None:
+        self.call.cancel()
 
 
 class Driver:
-    """Results are kept by handle, in the order in which they came; handle 0 has hellos and heartbeats."""
+    """Results are kept by handle, in the order in which they came; handle 0 has hellos and heartbeats.
 
-    def __init__(self, channel: grpc.aio.Channel, *, acks: bool = True) -> None:
-        self.stub = role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel)
+    What a result says besides is kept as results of their own, before it: that its activation was accepted, if none has
+    said so, and a yield that came with the end.
+    """
+
+    def __init__(
+        self, stub: role_execution_service_pb2_grpc.RoleExecutionServiceStub, pipe: Pipe, *, acks: bool = True
+    ) -> None:
+        self.stub = stub
         self.acks = acks
         self.message_count = 0
-        self._call = self.stub.Execute()
+        self.answers: list[int] = []
+        """Handles whose last yield came with the end."""
+        self._accepted: set[int] = {0}
+        self.pipe = pipe
+        self.has_ended = False
         self._queues: dict[int, asyncio.Queue[Result]] = defaultdict(asyncio.Queue)
         self._writing = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
@@ -44,11 +85,12 @@ class Driver:
             )
         )
         self._reader = asyncio.create_task(self._read())
+        self._reader.add_done_callback(lambda _: setattr(self, "has_ended", True))
         return (await self.next(0)).hello
 
     async def send(self, *commands: messages.ExecuteCommand) -> None:
         async with self._writing:  # the library takes one write at a time
-            await self._call.write(messages.ExecuteRequest(commands=commands))
+            await self.pipe.write(messages.ExecuteRequest(commands=commands).SerializeToString())
 
     async def start(self, handle: int, interface: str, inputs: Mapping[str, Any], **options: Any) -> None:
         await self.send(start_command(handle, interface, inputs, **options))
@@ -59,8 +101,9 @@ class Driver:
         """Starts an interface that takes JSON parameters."""
         await self.start(handle, interface, {"parameters": Json(dict(options or {}))}, **more)
 
-    async def ack(self, handle: int, next_ordinal: int) -> None:
-        await self.send(messages.ExecuteCommand(handle=handle, yield_ack=messages.YieldAck(next_ordinal=next_ordinal)))
+    async def ack(self, handle: int, next_ordinal: int, *, inner: int = 0) -> None:
+        ack = messages.YieldAck(next_ordinal=next_ordinal, inner_activation_id=inner)
+        await self.send(messages.ExecuteCommand(handle=handle, yield_ack=ack))
 
     async def cancel(self, handle: int, reason: str = "changed my mind") -> None:
         await self.send(messages.ExecuteCommand(handle=handle, cancel=messages.CancelActivation(reason=reason)))
@@ -94,39 +137,53 @@ class Driver:
         return self._queues[handle].qsize()
 
     async def code(self) -> grpc.StatusCode:
-        """Status of the stream, when it has ended."""
-        code: grpc.StatusCode = await self._call.code()
+        """Status of the stream, when it has ended; lanes have none."""
+        assert isinstance(self.pipe, GrpcPipe)
+        code: grpc.StatusCode = await self.pipe.call.code()
         return code
 
     async def half_close(self) -> None:
-        await self._call.done_writing()
+        await self.pipe.end()
 
     def drop(self) -> None:
         """Ends the stream without a word."""
-        self._call.cancel()
-
-    @property
-    def call(self) -> Any:
-        return self._call
+        self.pipe.drop()
 
     async def _read(self) -> None:
         # InvalidStateError: an acknowledgement that `close` overtook.
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError, asyncio.InvalidStateError):
-            while (frame := await self._call.read()) is not grpc.aio.EOF:
+            while (message := await self.pipe.read()) is not None:
+                frame = messages.ExecuteResponse.FromString(message)
                 self.message_count += 1
                 for result in frame.results:
-                    self._queues[result.handle].put_nowait(result)
+                    if result.completed.HasField("last_yield"):
+                        self.answers.append(result.handle)
+                    if result.handle not in self._accepted and result.WhichOneof("result") in SAY_ACCEPTED:
+                        self._accepted.add(result.handle)
+                        accepted = Result(handle=result.handle, accepted=messages.ActivationAccepted())
+                        self._queues[result.handle].put_nowait(accepted)
+                    for part in parts_of(result):
+                        if part.WhichOneof("result") != "accepted" or result.handle not in self._accepted:
+                            self._queues[result.handle].put_nowait(part)
+                    if result.WhichOneof("result") == "accepted":
+                        self._accepted.add(result.handle)
                 if self.acks:
                     await self._ack_all(frame.results)
 
     async def _ack_all(self, results: Any) -> None:
-        newest = {r.handle: getattr(r, "yield").ordinal + 1 for r in results if r.WhichOneof("result") == "yield"}
-        for handle, ordinal in newest.items():
-            await self.ack(handle, ordinal)
+        """Of segments those yields that have something for the rest of the graph."""
+        newest = {(r.handle, 0): getattr(r, "yield").ordinal + 1 for r in results if r.WhichOneof("result") == "yield"}
+        for result in results:
+            for event in result.segment_step.events:
+                if event.WhichOneof("event") == "yield" and getattr(event, "yield").fields:
+                    newest[result.handle, event.inner_activation_id] = getattr(event, "yield").ordinal + 1
+        for (handle, inner), ordinal in newest.items():
+            await self.ack(handle, ordinal, inner=inner)
 
     async def close(self) -> None:
-        self._call.cancel()
+        self.pipe.drop()
         if self._reader is not None:
+            self._reader.cancel()
             await self._reader
 
 
@@ -134,12 +191,32 @@ class Driver:
 async def dial(endpoint: str, incarnation_id: str, **options: Any) -> AsyncIterator[Driver]:
     """A stream that has exchanged hellos."""
     async with internal_channel(endpoint) as channel:
-        driver = Driver(channel, **options)
+        stub = role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel)
+        driver = Driver(stub, await _pipe(channel, stub), **options)
         try:
             await driver.hello(incarnation_id)
             yield driver
         finally:
             await driver.close()
+
+
+@contextlib.asynccontextmanager
+async def open_pipe(endpoint: str) -> AsyncIterator[Pipe]:
+    """A transport on which nothing has been said."""
+    async with internal_channel(endpoint) as channel:
+        pipe = await _pipe(channel, role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel))
+        try:
+            yield pipe
+        finally:
+            pipe.drop()
+
+
+async def _pipe(channel: grpc.aio.Channel, stub: role_execution_service_pb2_grpc.RoleExecutionServiceStub) -> Pipe:
+    if transport == "grpc":
+        return GrpcPipe(channel)
+    replica = (await stub.DescribeRole(messages.DescribeRoleRequest())).replica
+    (address,) = (lane.address for lane in replica.lanes if lane.kind == transport)
+    return await dial_lane(transport, address)
 
 
 def start_command(
@@ -164,6 +241,18 @@ def start_command(
         message = value if isinstance(value, value_pb2.Value) else value_to_proto(value)
         facet.fields[name].values.add(value=message)
     return messages.ExecuteCommand(handle=handle, start=start)
+
+
+def parts_of(result: Result) -> tuple[Result, ...]:
+    """The result; in two when it brings a last yield."""
+    if not result.completed.HasField("last_yield"):
+        return (result,)
+    last = Result(handle=result.handle)
+    getattr(last, "yield").CopyFrom(result.completed.last_yield)
+    end = Result()
+    end.CopyFrom(result)
+    end.completed.ClearField("last_yield")
+    return last, end
 
 
 def kinds(results: list[Result]) -> list[str]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from omniflow.interface import Interface
+from omniflow.links.port import LaneKind
 from omniflow_roles.harness.role_server import RoleServer
 from omniflow_roles.harness.settings import RoleSettings
+from tests.roles import driver as driving_module
 from tests.roles.driver import Driver, dial
 
 
@@ -25,6 +27,8 @@ async def running(
         "listen": f"unix:{folder}/role.sock",
         "drain_grace_s": 0.0,
     }
+    if driving_module.transport != "grpc":
+        options["lanes"] = (LaneKind(driving_module.transport),)
     async with RoleServer(RoleSettings(**(options | settings)), interfaces) as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())
         if wait_ready:

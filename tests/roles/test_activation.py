@@ -42,6 +42,10 @@ class Recorder:
         assert not self.ends, "nothing follows the end"
         self.reports.append((completed, total, message))
 
+    def answered(self, ordinal: int, outputs: Outputs, context: Context) -> None:
+        self.yielded(ordinal, outputs)
+        self.completed(ordinal + 1, context)
+
     def completed(self, yield_count: int, context: Context) -> None:
         self.ends.append(("completed", yield_count))
 

@@ -23,6 +23,7 @@ from omniflow.flow import RolePlan
 from omniflow.flow_loading import load_flow
 from omniflow.process import RUNTIME_DIR
 from omniflow_core.errors import OmniFlowError
+from omniflow_server.config import plain
 from omniflow_server.control.settings import ControlSettings
 from tests.support.processes import READY_TIMEOUT_S, Process, cpu_s, free_port, rss_bytes, wait_until
 
@@ -117,6 +118,7 @@ async def running_system(
     interfaces: Mapping[str, str] | None = None,
     python: Python | None = None,
     profile: Mapping[str, Sequence[str]] | None = None,
+    role_arguments: Sequence[str] = (),
     wait: bool = True,
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> AsyncIterator[System]:
@@ -127,6 +129,7 @@ async def running_system(
     roles: to start instead of the flow's; () starts none.
     interfaces: further registered interfaces, name to `module:Class`, for the processes only.
     profile: by process name, words to put between the interpreter and its arguments (`["-m", "cProfile", ...]`).
+    role_arguments: further ones of every role process (`["--lanes", "zmq-ipc"]`).
     wait: return only when the graph can be called.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -138,6 +141,7 @@ async def running_system(
             python=python or Python(),
             env={RUNTIME_DIR: str(folder), **_registration(interfaces or {}, folder)},
             profile=profile or {},
+            role_arguments=role_arguments,
         )
         control_settings = dataclasses.replace(
             ControlSettings(
@@ -166,15 +170,18 @@ class _Launcher:
     python: Python
     env: Mapping[str, str]
     profile: Mapping[str, Sequence[str]]
+    role_arguments: Sequence[str]
 
     def control(self, settings: ControlSettings) -> Process:
         path = self.folder / "control.json"
-        path.write_text(json.dumps(dataclasses.asdict(settings)))
+        path.write_text(json.dumps(plain(settings)))
         return self._process("control", "base", ("-m", "omniflow_server.launch.control", str(path)), {})
 
     def replicas(self, role: RolePlan, registry: str) -> dict[str, Process]:
         return {
-            name: self._process(name, role.environment, _role_arguments(role, name, registry), role.env)
+            name: self._process(
+                name, role.environment, (*_role_arguments(role, name, registry), *self.role_arguments), role.env
+            )
             for name in (f"{role.name}-{index}" for index in range(role.replicas))
         }
 

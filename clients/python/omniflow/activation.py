@@ -2,7 +2,7 @@
 inline nodes give it a `Sink` each.
 
     run() ──▶ yielded(0) yielded(1) …   each as soon as the send window is open
-          ──▶ completed | failed        exactly one of them, last; after that nothing more is reported
+          ──▶ answered | completed | failed        exactly one of them, last; after that nothing more is reported
 
 An activation that goes on where another attempt was lost begins with the ordinal after those in `context.delivered`.
 An interface that gives one output only has nothing left to give then, and is not run.
@@ -41,6 +41,9 @@ ABANDON_AFTER_S = 0.05
 """Long enough for a loop that looks at `is_cancelled` between its steps, short enough that the next activation of an
 interface that does not look is hardly delayed."""
 
+_reporting = threading.Lock()
+"""Of all activations: it is held for two assignments, and one for each would cost every activation that reports nothing."""
+
 _YIELDS_BETWEEN_PAUSES = 64
 """A generator that never awaits would hold the loop while its window is open."""
 
@@ -53,6 +56,9 @@ class Sink(Protocol):
 
     def progress(self, completed: int, total: int, message: str) -> None:
         """How far a long activation is; only the newest report of a loop tick is given."""
+
+    def answered(self, ordinal: int, outputs: Outputs, context: Context) -> None:
+        """The only output of an activation and its end in one: `yielded`, then `completed`. Raises before it reports."""
 
     def completed(self, yield_count: int, context: Context) -> None:
         """Last result on success. `yield_count` has the yields of earlier attempts in it, `context` usage and finish
@@ -116,7 +122,9 @@ class Activation:
         self._context = context
         self._sink = sink
         self._next_ordinal = first_ordinal
-        self._window = SendWindow(yield_window, byte_credit, first_ordinal=first_ordinal)
+        self._limits = (yield_window, byte_credit)
+        self._window: SendWindow | None = None
+        """Of an interface that may yield more than once; until it runs."""
         self._threads = threads
         self._abandon_after_s = abandon_after_s
         self._has_ended = False
@@ -125,7 +133,9 @@ class Activation:
         """By `stop`, not by the owner."""
         self._opened: asyncio.Future[None] | None = None
         self._thread: _ThreadRun | None = None
-        self._progress = _LatestProgress()
+        self._progress: tuple[int, int, str] | None = None
+        """The newest report that has not been handed on; written by any thread."""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -140,7 +150,8 @@ class Activation:
         if self._has_ended:
             return
         self._task = task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._context.report = self._make_report(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._context.report = self._report
         cancels_before = task.cancelling()
         try:
             if prepare is not None:
@@ -166,9 +177,10 @@ class Activation:
         if self._thread is not None:
             self._thread.ack(next_ordinal)
             return
-        self._window.ack(next_ordinal)
-        if self._opened is not None and self._window.is_open and not self._opened.done():
-            self._opened.set_result(None)
+        if self._window is not None:
+            self._window.ack(next_ordinal)
+            if self._opened is not None and self._window.is_open and not self._opened.done():
+                self._opened.set_result(None)
 
     def cancel(self, reason: str) -> None:
         """Stops with CALL_CANCELLED. Repeats, and cancels after the end, change nothing."""
@@ -191,14 +203,19 @@ class Activation:
         if self._next_ordinal and form in (_Form.COROUTINE, _Form.FUNCTION):
             return
         if form is _Form.COROUTINE:
-            self._emit(await self._interface.run(self._inputs, self._context))
+            self._answer(await self._interface.run(self._inputs, self._context))
         elif form is _Form.ASYNC_GENERATOR:
             await self._iterate(self._interface.run(self._inputs, self._context))
         else:
             await self._run_in_thread(is_generator=form is _Form.GENERATOR)
 
+    def _open_window(self) -> SendWindow:
+        yields, credit_bytes = self._limits
+        self._window = SendWindow(yields, credit_bytes, first_ordinal=self._next_ordinal)
+        return self._window
+
     async def _iterate(self, generator: AsyncGenerator[Outputs, None]) -> None:
-        window = self._window
+        window = self._open_window()
         async with aclosing(generator):
             async for outputs in generator:
                 if not window.is_open:
@@ -217,7 +234,7 @@ class Activation:
             self._opened = None
 
     async def _run_in_thread(self, *, is_generator: bool) -> None:
-        thread = _ThreadRun(self, self._window, is_generator=is_generator)
+        thread = _ThreadRun(self, self._open_window(), is_generator=is_generator)
         self._thread = thread
         threads = self._threads or _shared_threads()
         work = threads.submit(thread.main, self._interface, self._inputs, self._context)
@@ -232,6 +249,8 @@ class Activation:
         thread.drain()
         if thread.error is not None:
             raise thread.error
+        if not is_generator:
+            self._answer(cast("Outputs", thread.outputs))
 
     async def _leave_thread(self, threads: Executor, work: Future[Any], ended: asyncio.Future[Any]) -> None:
         """Gives a stopped thread a moment to end by itself."""
@@ -263,13 +282,33 @@ class Activation:
         self._next_ordinal = ordinal + 1
         try:
             return self._sink.yielded(ordinal, outputs)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OmniFlowError) as error:
+            raise self._unsendable(error) from None
+
+    def _answer(self, outputs: Outputs) -> None:
+        """Hands on the only output, with the end."""
+        if self._has_ended:
+            return
+        if self._progress is not None:
+            self._flush_progress()
+        _check(self._interface, outputs)
+        self._has_ended = True
+        try:
+            self._sink.answered(self._next_ordinal, outputs, self._context)
+        except (TypeError, ValueError, OmniFlowError) as error:
+            self._has_ended = False
+            raise self._unsendable(error) from None
+
+    def _unsendable(self, error: Exception) -> OmniFlowError:
+        """What to raise for a value that the sink did not take: most are the interface's mistake, not the caller's."""
+        what = "gave a value that cannot be sent"
+        if not isinstance(error, OmniFlowError):
             logger.error("%s gave a value that cannot be sent", self._interface.name, exc_info=error)
-            _refuse(self._interface, "gave a value that cannot be sent")
-        except OmniFlowError as error:
-            if error.code is Code.INVALID_ARGUMENT:  # the interface's mistake, not the caller's
-                _refuse(self._interface, f"gave a value that cannot be sent: {error.message}")
-            raise
+        elif error.code is Code.INVALID_ARGUMENT:
+            what = f"{what}: {error.message}"
+        else:
+            return error
+        return _refusal(self._interface, what)
 
     def _complete(self) -> None:
         if self._has_ended:
@@ -302,47 +341,22 @@ class Activation:
             )
         )
 
-    def _make_report(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, int, str], None]:
-        loop_thread = threading.get_ident()
-
-        def report(completed: int, total: int, message: str) -> None:
-            if not self._progress.put(completed, total, message) or self._has_ended:
-                return
-            if threading.get_ident() == loop_thread:
-                loop.call_soon(self._flush_progress)
-            else:
-                _call_soon_threadsafe(loop, self._flush_progress)
-
-        return report
+    def _report(self, completed: int, total: int, message: str) -> None:
+        """Any thread. One wake-up of the loop serves all reports until it comes round."""
+        with _reporting:
+            is_first = self._progress is None
+            self._progress = (completed, total, message)
+        if is_first and not self._has_ended:
+            assert self._loop is not None, "an interface reports while it runs"
+            _call_soon_threadsafe(self._loop, self._flush_progress)
 
     def _flush_progress(self) -> None:
-        latest = self._progress.take()
+        if self._progress is None:
+            return
+        with _reporting:
+            latest, self._progress = self._progress, None
         if latest is not None and not self._has_ended:
             self._sink.progress(*latest)
-
-
-class _LatestProgress:
-    """The newest report that has not been handed on; written by any thread."""
-
-    __slots__ = ("_latest", "_lock")
-
-    def __init__(self) -> None:
-        self._latest: tuple[int, int, str] | None = None
-        self._lock = threading.Lock()
-
-    def put(self, completed: int, total: int, message: str) -> bool:
-        """True when somebody must be told to `take` it."""
-        with self._lock:
-            is_first = self._latest is None
-            self._latest = (completed, total, message)
-            return is_first
-
-    def take(self) -> tuple[int, int, str] | None:
-        if self._latest is None:
-            return None
-        with self._lock:
-            latest, self._latest = self._latest, None
-            return latest
 
 
 class _ThreadRun:
@@ -359,6 +373,8 @@ class _ThreadRun:
         self._changed = threading.Condition()
         self._posted: deque[Outputs] = deque()
         self._is_stopped = False
+        self.outputs: Outputs | None = None
+        """What a plain function returned."""
         self.error: BaseException | None = None
         """What the interface raised; carried by hand because a future refuses some exceptions."""
 
@@ -370,7 +386,7 @@ class _ThreadRun:
             if self._is_generator:
                 self._iterate(interface.run(inputs, context))
             else:
-                self._post(interface.run(inputs, context))
+                self.outputs = interface.run(inputs, context)
         except (Exception, asyncio.CancelledError) as error:
             self.error = error
         except BaseException as error:
@@ -469,7 +485,7 @@ def _payload_size(value: object) -> int:
 
 def _check(interface: Interface, outputs: object) -> None:
     """Raises INVALID_OUTPUT unless the outputs are declared and of their types."""
-    if not isinstance(outputs, Mapping):
+    if type(outputs) is not dict and not isinstance(outputs, Mapping):
         hint = "; declare run with 'async def'" if inspect.isawaitable(outputs) else ""
         _refuse(interface, f"gave {type(outputs).__name__}, not a mapping of output fields to values{hint}")
     declared = interface.outputs
@@ -487,6 +503,10 @@ def _check(interface: Interface, outputs: object) -> None:
 
 
 def _refuse(interface: Interface, what: str) -> NoReturn:
-    raise OmniFlowError(
+    raise _refusal(interface, what) from None
+
+
+def _refusal(interface: Interface, what: str) -> OmniFlowError:
+    return OmniFlowError(
         Reason.INVALID_OUTPUT, f"interface {interface.name} {what}", metadata={"interface": interface.name}
-    ) from None
+    )

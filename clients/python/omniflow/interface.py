@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from omniflow.cancel_flag import CancelFlag
 from omniflow.values import Value, ValueType
 
 ENTRY_POINT_GROUP = "omniflow.interfaces"
@@ -183,7 +183,8 @@ class Context:
     """Empty, or "stop", "length" or "tool_calls": set by the node that decides why the call ends."""
     report: Callable[[int, int, str], None] = lambda completed, total, message: None
     """Called by `progress`; any thread."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: CancelFlag = field(default_factory=CancelFlag)
+    """For threads that wait: `cancelled.wait(timeout_s)`."""
 
     @property
     def is_cancelled(self) -> bool:

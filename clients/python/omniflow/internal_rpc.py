@@ -38,7 +38,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     # A peer that restarts is back within a second; gRPC's own backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),  # this is how long an attempt may take, on a busy machine too
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 

@@ -117,6 +117,10 @@ class _Collector:
     def progress(self, completed: int, total: int, message: str) -> None:
         self.reports.append((completed, total, message))
 
+    def answered(self, ordinal: int, outputs: Outputs, context: Context) -> None:
+        self.yielded(ordinal, outputs)
+        self.completed(ordinal + 1, context)
+
     def completed(self, yield_count: int, context: Context) -> None:
         pass
 

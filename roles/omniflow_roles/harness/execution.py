@@ -1,71 +1,135 @@
-"""One StartActivation that this replica has taken in."""
+"""One activation that this replica has taken in: of a StartActivation, or of a segment that runs here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, cast
 
 from omniflow.activation import Activation
 from omniflow.codec.graph import sampling_from_proto
 from omniflow.interface import Context, Inputs, Interface
 from omniflow.large_values import ValueFetcher
 from omniflow.threads import ThreadPool
-from omniflow_roles.harness.inputs import StartActivation, check_supported, fetch_inputs, needs_fetch, read_inputs
-from omniflow_roles.harness.sink import ResultSink
+from omniflow_roles.harness.inputs import StartActivation, fetch_inputs, needs_fetch, read_inputs
+
+if TYPE_CHECKING:
+    from omniflow.activation import Sink
+    from omniflow.values import Value
+    from omniflow_core.control.segments import RunInner
+    from omniflow_roles.harness.segment import SegmentRunner
 
 OrderKey = tuple[str, str, str]
 """Tenant, session, node: what runs one at a time."""
+FetchInputs = Callable[[], Awaitable[Inputs]]
 
 
 class Execution:
     """An activation with its place in the order of its session. Compared by identity."""
 
-    __slots__ = ("activation", "call_id", "deadline_timer", "fetch_inputs", "interface", "order_key", "ordinal", "sink")
+    __slots__ = (
+        "activation",
+        "call_id",
+        "deadline_timer",
+        "fetch_inputs",
+        "inner_id",
+        "interface",
+        "order_key",
+        "ordinal",
+        "segment",
+    )
 
     def __init__(
-        self, start: StartActivation, sink: ResultSink, interface: Interface, fetcher: ValueFetcher, threads: ThreadPool
+        self,
+        activation: Activation,
+        interface: Interface,
+        call_id: str,
+        *,
+        segment: SegmentRunner | None = None,
+        inner_id: int = 0,
     ) -> None:
-        """Raises OmniFlowError for inputs that cannot be decoded."""
-        ref = start.activation
-        self.call_id = ref.call_id
+        self.activation = activation
         self.interface = interface
-        self.sink = sink
-        self.ordinal = start.session_ordinal
-        self.order_key: OrderKey | None = (
-            (start.tenant, start.session, ref.node) if start.session and start.session_ordinal else None
-        )
+        self.call_id = call_id
+        self.segment = segment
+        """What it belongs to, when it was started with a segment or inside one."""
+        self.inner_id = inner_id
+        self.ordinal = 0
+        self.order_key: OrderKey | None = None
+        self.fetch_inputs: FetchInputs | None = None
+        """How to fetch the inputs, when a payload is kept by another process."""
         self.deadline_timer: asyncio.TimerHandle | None = None
-        check_supported(start)
-        context = _context_of(start)
-        inputs, self.fetch_inputs = _inputs_of(start, context, fetcher)
-        self.activation = Activation(
-            interface,
-            inputs,
-            context,
-            sink,
-            yield_window=start.yield_window,
-            byte_credit=start.byte_credit,
-            threads=threads,
-            first_ordinal=len(start.delivered_yields),
-        )
+
+    @property
+    def interfaces(self) -> Collection[Interface]:
+        """Interfaces that run for what was started."""
+        return (self.interface,) if self.segment is None else self.segment.interfaces
+
+    def acknowledge(self, inner_id: int, next_ordinal: int) -> None:
+        """Yields below the ordinal are delivered: of this activation, or of one in its segment."""
+        if self.segment is not None:
+            self.segment.acknowledge(inner_id, next_ordinal)
+        elif inner_id == 0:
+            self.activation.ack(next_ordinal)
 
 
-def _inputs_of(
-    start: StartActivation, context: Context, fetcher: ValueFetcher
-) -> tuple[Inputs, Callable[[], Awaitable[Inputs]] | None]:
-    """The inputs, or how to fetch them when a payload is kept by another process. The delivered yields go to the context."""
+def started_execution(
+    start: StartActivation,
+    sink: Sink,
+    interface: Interface,
+    fetcher: ValueFetcher,
+    threads: ThreadPool,
+    *,
+    segment: SegmentRunner | None = None,
+) -> Execution:
+    """The execution of a StartActivation. Raises OmniFlowError for inputs that cannot be decoded."""
+    context = context_of(start)
+    inputs, fetch = _inputs_of(start, context, fetcher)
+    activation = Activation(
+        interface,
+        inputs,
+        context,
+        sink,
+        yield_window=start.yield_window,
+        byte_credit=start.byte_credit,
+        threads=threads,
+        first_ordinal=len(start.delivered_yields),
+    )
+    execution = Execution(activation, interface, start.activation.call_id, segment=segment)
+    execution.fetch_inputs = fetch
+    execution.ordinal = start.session_ordinal
+    if start.session and start.session_ordinal:
+        execution.order_key = (start.tenant, start.session, start.activation.node)
+    return execution
 
-    async def fetched() -> Inputs:
-        inputs, context.delivered = await fetch_inputs(start, fetcher)
-        return inputs
 
-    if needs_fetch(start):
-        return Inputs("", {}), fetched
-    inputs, context.delivered = read_inputs(start)
-    return inputs, None
+def inner_execution(
+    command: RunInner,
+    context: Context,
+    sink: Sink,
+    interface: Interface,
+    threads: ThreadPool,
+    segment: SegmentRunner,
+    *,
+    byte_credit: int,
+) -> Execution:
+    """The execution of an activation inside a segment: its values come as they are. `context` is the entry's."""
+    activation = Activation(
+        interface,
+        Inputs(
+            command.group, cast("Mapping[str, tuple[Value, ...]]", command.fields)
+        ),  # the core does not know of values
+        _inner_context(command, context),
+        sink,
+        yield_window=command.yield_window,
+        byte_credit=byte_credit,
+        threads=threads,
+    )
+    return Execution(activation, interface, context.call_id, segment=segment, inner_id=command.inner_id)
 
 
-def _context_of(start: StartActivation) -> Context:
+def context_of(start: StartActivation) -> Context:
+    """What the activation of a start knows of its call."""
     ref = start.activation
     context = Context(
         call_id=ref.call_id,
@@ -82,3 +146,31 @@ def _context_of(start: StartActivation) -> Context:
     if start.HasField("deadline"):
         context.deadline_unix_s = start.deadline.seconds + start.deadline.nanos / 1e9
     return context
+
+
+def _inner_context(command: RunInner, entry: Context) -> Context:
+    return Context(
+        call_id=entry.call_id,
+        activation_id=entry.activation_id << 32 | command.inner_id,
+        node=command.node,
+        attempt=entry.attempt,
+        tenant=entry.tenant,
+        session=entry.session,
+        sampling=entry.sampling,
+        priority=entry.priority,
+        deadline_unix_s=entry.deadline_unix_s,
+        traceparent=entry.traceparent,
+    )
+
+
+def _inputs_of(start: StartActivation, context: Context, fetcher: ValueFetcher) -> tuple[Inputs, FetchInputs | None]:
+    """The inputs, or how to fetch them when a payload is kept by another process. The delivered yields go to the context."""
+
+    async def fetched() -> Inputs:
+        inputs, context.delivered = await fetch_inputs(start, fetcher)
+        return inputs
+
+    if needs_fetch(start):
+        return Inputs("", {}), fetched
+    inputs, context.delivered = read_inputs(start)
+    return inputs, None

@@ -4,6 +4,9 @@
          └─▶ waiting ─▶ running ─▶ left            at its InterfaceSeat
                 └──── stop ────▶ left              the failure is reported before the cleanup
 
+What is started with a segment counts once, from its start until nothing inside runs any more; activations inside have
+their places at the same seats as all others.
+
 Knows nothing of gRPC: links hand in StartActivation messages with a sink each.
 """
 
@@ -22,11 +25,13 @@ from omniflow.large_values import ValueFetcher
 from omniflow.role.v1 import replica_pb2
 from omniflow.threads import ThreadPool
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
-from omniflow_roles.harness.execution import Execution
+from omniflow_roles.harness.execution import Execution, started_execution
 from omniflow_roles.harness.fences import CancelledCalls, SessionFences
 from omniflow_roles.harness.inputs import StartActivation
 from omniflow_roles.harness.replica import State
 from omniflow_roles.harness.seat import InterfaceSeat
+from omniflow_roles.harness.segment import SegmentRunner
+from omniflow_roles.harness.segment_graphs import SegmentGraphs
 from omniflow_roles.harness.sink import ResultSink
 
 logger = logging.getLogger(__name__)
@@ -50,11 +55,13 @@ class RoleHost:
         if len(self._seats) != len(interfaces):
             raise OmniFlowError(Reason.INVALID_CONFIG, "an interface is given twice")
         blocking = sum(i.max_concurrency for i in interfaces if i.is_blocking())
-        self._threads = ThreadPool(min(_MAX_THREADS, max(1, blocking)), name="interface")
-        self._fetcher = fetcher
+        self.threads = ThreadPool(min(_MAX_THREADS, max(1, blocking)), name="interface")
+        self.fetcher = fetcher
         self._max_activations = max_activations
         self._cleanup_grace_s = cleanup_grace_s
+        self._segments = SegmentGraphs(self._seats)
         self._executions: set[Execution] = set()
+        """What links have started; not what runs inside segments."""
         self._by_call: dict[str, set[Execution]] = {}
         self._cancelled = CancelledCalls()
         self._told = {interface.name: CancelledCalls() for interface in interfaces}
@@ -78,7 +85,7 @@ class RoleHost:
             )
         # Without the error: everything is stopped already, and the caller's error should arrive as it is.
         await self._tasks.__aexit__(None, None, None)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def interfaces(self) -> list[Interface]:
@@ -87,7 +94,7 @@ class RoleHost:
     @property
     def abandoned_threads(self) -> int:
         """Threads that still block in activations that were stopped."""
-        return self._threads.abandoned_count
+        return self.threads.abandoned_count
 
     def load(self) -> replica_pb2.ReplicaLoad:
         return replica_pb2.ReplicaLoad(
@@ -126,19 +133,23 @@ class RoleHost:
             return None
         seat = self._seats[start.activation.interface]
         try:
-            execution = Execution(start, sink, seat.interface, self._fetcher, self._threads)
+            execution = self._execution_of(start, sink, seat.interface)
         except OmniFlowError as error:
             sink.failed(error.info, False)
             return None
-        sink.accepted()
-        self._enter(execution, seat)
+        sink.accepted(is_told=start.HasField("segment"))  # of a segment: it says who starts what follows
+        self._executions.add(execution)
+        self._by_call.setdefault(execution.call_id, set()).add(execution)
+        self._idle.clear()
+        self.enter(execution)
         if start.HasField("deadline"):
             self._watch_deadline(execution, start.deadline.seconds + start.deadline.nanos / 1e9)
         return execution
 
     def cancel(self, execution: Execution, reason: str) -> None:
-        """Stops one activation; the failure is reported before this returns."""
-        self._tell_interface(execution.interface, execution.call_id)
+        """Stops one activation, with its segment if it has one; the failure is reported before this returns."""
+        for interface in execution.interfaces:
+            self._tell_interface(interface, execution.call_id)
         self._stop(execution, ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason or "the activation was cancelled"))
 
     def cancel_call(self, call_id: str, reason: str) -> int:
@@ -180,12 +191,49 @@ class RoleHost:
             return ErrorInfo(reason=Reason.TOO_MANY_CALLS, message=message, retry_after_s=0.1), True
         return None
 
-    def _enter(self, execution: Execution, seat: InterfaceSeat) -> None:
-        self._executions.add(execution)
-        self._by_call.setdefault(execution.call_id, set()).add(execution)
-        self._idle.clear()
+    def _execution_of(self, start: StartActivation, sink: ResultSink, interface: Interface) -> Execution:
+        if start.HasField("segment"):
+            return SegmentRunner(start, self._segments.of(start), sink, self).entry
+        return started_execution(start, sink, interface, self.fetcher, self.threads)
+
+    # For runs of segments.
+
+    def interface(self, name: str) -> Interface:
+        """One that is served here."""
+        return self._seats[name].interface
+
+    def enter(self, execution: Execution) -> None:
+        """Gives the execution its place, or lets it wait for one."""
+        seat = self._seats[execution.interface.name]
         seat.waiting.append(execution)
         self._fill(seat)
+
+    def halt(self, execution: Execution, error: ErrorInfo, *, is_retryable: bool = False) -> bool:
+        """Stops one execution and nothing else. False when it had reported its end before."""
+        if execution.activation.has_ended:
+            return False
+        seat = self._seats[execution.interface.name]
+        execution.activation.stop(error, is_retryable=is_retryable)
+        if execution in seat.running:
+            asyncio.get_running_loop().call_later(self._cleanup_grace_s, self._evict, execution, seat)
+        else:
+            self._leave(execution, seat)
+        return True
+
+    def forget(self, execution: Execution) -> None:
+        """Nothing of what was started with the execution runs any more. Repeats change nothing."""
+        if execution.deadline_timer is not None:
+            execution.deadline_timer.cancel()
+        self._executions.discard(execution)
+        of_call = self._by_call.get(execution.call_id)
+        if of_call is not None:
+            of_call.discard(execution)
+            if not of_call:
+                del self._by_call[execution.call_id]
+        if not self._executions:
+            self._idle.set()
+
+    # Places.
 
     def _fill(self, seat: InterfaceSeat) -> None:
         while (execution := seat.take_next()) is not None:
@@ -199,30 +247,18 @@ class RoleHost:
 
     def _leave(self, execution: Execution, seat: InterfaceSeat) -> None:
         """Repeats change nothing."""
-        if execution.deadline_timer is not None:
-            execution.deadline_timer.cancel()
-        self._executions.discard(execution)
-        of_call = self._by_call.get(execution.call_id)
-        if of_call is not None:
-            of_call.discard(execution)
-            if not of_call:
-                del self._by_call[execution.call_id]
         seat.leave(execution)
         self._fill(seat)
-        if not self._executions:
-            self._idle.set()
+        if execution.segment is None:
+            self.forget(execution)
+        else:
+            execution.segment.left(execution)
 
     def _stop(self, execution: Execution, error: ErrorInfo, *, is_retryable: bool = False) -> bool:
-        """False when it had reported its end before."""
-        if execution.activation.has_ended:
-            return False
-        seat = self._seats[execution.interface.name]
-        execution.activation.stop(error, is_retryable=is_retryable)
-        if execution in seat.running:
-            asyncio.get_running_loop().call_later(self._cleanup_grace_s, self._evict, execution, seat)
-        else:
-            self._leave(execution, seat)
-        return True
+        """Stops what was started with the execution. False when it had reported its end before."""
+        if execution.segment is None:
+            return self.halt(execution, error, is_retryable=is_retryable)
+        return execution.segment.stop(error, is_retryable=is_retryable)
 
     def _evict(self, execution: Execution, seat: InterfaceSeat) -> None:
         if execution in seat.running:
@@ -254,6 +290,6 @@ class RoleHost:
         if inspect.iscoroutinefunction(hook):
             await hook()
             return
-        result = await asyncio.wrap_future(self._threads.submit(hook))
+        result = await asyncio.wrap_future(self.threads.submit(hook))
         if result is not None:
             await result

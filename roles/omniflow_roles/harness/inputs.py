@@ -11,19 +11,13 @@ from omniflow.interface import Inputs, Outputs
 from omniflow.large_values import ValueFetcher, decode, remote_of
 from omniflow.role.v1 import role_execution_service_pb2
 from omniflow.values import Value
-from omniflow_core.errors import OmniFlowError, Reason, invalid_field
+from omniflow_core.errors import OmniFlowError, invalid_field
 
 StartActivation = role_execution_service_pb2.StartActivation
 Given = tuple[Inputs, tuple[Outputs, ...]]
 """Inputs and delivered yields."""
 _ValueOf = Callable[[value_pb2.Value, str], Value]
 """The Python value of a message; the path is for errors."""
-
-
-def check_supported(start: StartActivation) -> None:
-    """Raises UNIMPLEMENTED for what would have to be ignored."""
-    if start.HasField("segment"):
-        raise OmniFlowError(Reason.UNIMPLEMENTED, "this replica does not run segments")
 
 
 def needs_fetch(start: StartActivation) -> bool:

@@ -27,6 +27,8 @@ class ReplicaIdentity:
     replica_id: str
     incarnation_id: str
     endpoint: str
+    lanes: tuple[tuple[str, str], ...] = ()
+    """Kind and path of each lane that it listens on."""
     interfaces: tuple[str, ...]
     max_activations: int
     process_id: int
@@ -38,10 +40,12 @@ class ReplicaIdentity:
             replica_id=self.replica_id,
             incarnation_id=self.incarnation_id,
             endpoint=self.endpoint,
+            lanes=[replica_pb2.LaneOffer(kind=kind, address=path) for kind, path in self.lanes],
             interfaces=self.interfaces,
             state=cast("replica_pb2.ReplicaState", state.value),
             protocol_revisions=[PROTOCOL_REVISION],
             max_activations=self.max_activations,
             process_id=self.process_id,
             node=self.node,
+            runs_segments=True,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from omniflow.codec.error import status_to_proto
 from omniflow.common.v1 import value_pb2
 from omniflow.graph.v1 import graph_event_pb2
-from omniflow.interface import Context, Usage
+from omniflow.interface import Context
 from omniflow.role.v1 import replica_pb2, role_execution_service_pb2
 from omniflow_core.errors import ErrorInfo
 
@@ -18,13 +18,15 @@ _FINISH_REASONS: Mapping[str, graph_event_pb2.FinishReason] = {
     "tool_calls": graph_event_pb2.FINISH_REASON_TOOL_CALLS,
 }
 
-_RENEW_BYTES = 16 * 1024
+RENEW_BYTES = 16 * 1024
 """Of yields made with one message, which keeps about four times that."""
 
 
-def hello(replica: replica_pb2.Replica, value_endpoint: str) -> bytes:
-    """The first frame of a stream."""
+def hello(replica: replica_pb2.Replica, value_endpoint: str, *, is_resumed: bool, received_messages: int) -> bytes:
+    """The first message of a transport."""
     frame, result = _frame(0)
+    result.hello.is_resumed = is_resumed
+    result.hello.received_messages = received_messages
     result.hello.replica.CopyFrom(replica)
     result.hello.value_endpoint = value_endpoint
     return frame.SerializeToString()
@@ -44,26 +46,49 @@ def accepted(handle: int) -> bytes:
     return frame.SerializeToString()
 
 
-def completed(handle: int, yield_count: int, context: Context) -> bytes:
-    """Last result on success. A finish reason that the contract does not know is left out."""
+def answered(handle: int, ordinal: int, fields: Iterable[tuple[str, value_pb2.Value]], context: Context) -> bytes:
+    """The only yield with the end."""
     frame, result = _frame(handle)
-    result.completed.yield_count = yield_count
-    if context.usage != Usage():
-        result.completed.usage.input_tokens = context.usage.input_tokens
-        result.completed.usage.cached_input_tokens = context.usage.cached_input_tokens
-        result.completed.usage.output_tokens = context.usage.output_tokens
-    if context.finish_reason:
-        result.completed.finish_reason = _FINISH_REASONS.get(context.finish_reason, _FINISH_REASONS[""])
-    result.completed.SetInParent()
+    last = result.completed.last_yield
+    last.ordinal = ordinal
+    for name, value in fields:
+        last.fields[name].CopyFrom(value)
+    last.SetInParent()
+    fill_completed(result.completed, ordinal + 1, context)
+    return frame.SerializeToString()
+
+
+def completed(handle: int, yield_count: int, context: Context) -> bytes:
+    """Last result on success."""
+    frame, result = _frame(handle)
+    fill_completed(result.completed, yield_count, context)
     return frame.SerializeToString()
 
 
 def failed(handle: int, error: ErrorInfo, is_retryable: bool) -> bytes:
     """Last result on failure or when stopped."""
     frame, result = _frame(handle)
-    result.failed.status.CopyFrom(status_to_proto(error))
-    result.failed.is_retryable = is_retryable
+    fill_failed(result.failed, error, is_retryable)
     return frame.SerializeToString()
+
+
+def fill_completed(message: role_execution_service_pb2.ActivationCompleted, yield_count: int, context: Context) -> None:
+    """A finish reason that the contract does not know is left out."""
+    message.yield_count = yield_count
+    usage = context.usage
+    if usage.input_tokens or usage.output_tokens or usage.cached_input_tokens:
+        message.usage.input_tokens = context.usage.input_tokens
+        message.usage.cached_input_tokens = context.usage.cached_input_tokens
+        message.usage.output_tokens = context.usage.output_tokens
+    if context.finish_reason:
+        message.finish_reason = _FINISH_REASONS.get(context.finish_reason, _FINISH_REASONS[""])
+    message.SetInParent()
+
+
+def fill_failed(message: role_execution_service_pb2.ActivationFailed, error: ErrorInfo, is_retryable: bool) -> None:
+    """The error of an activation, as the control plane hears it."""
+    message.status.CopyFrom(status_to_proto(error))
+    message.is_retryable = is_retryable
 
 
 def progress(handle: int, done: int, total: int, message: str) -> bytes:
@@ -90,7 +115,7 @@ class YieldFrames:
 
     def frame(self, ordinal: int, fields: Iterable[tuple[str, value_pb2.Value]]) -> bytes:
         """The frame of one yield."""
-        if self._written_bytes > _RENEW_BYTES:
+        if self._written_bytes > RENEW_BYTES:
             self._renew()
         self._output.ordinal = ordinal
         for name, value in fields:

@@ -34,6 +34,9 @@ from omniflow.role.v1 import value_service_pb2, value_service_pb2_grpc
 from omniflow.rpc_errors import ErrorAnswering
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_roles.harness.host import RoleHost
+from omniflow_roles.harness.lanes.listening import bound_lanes
+from omniflow_roles.harness.lanes.port import Lane
+from omniflow_roles.harness.links import Links
 from omniflow_roles.harness.registration import Registration
 from omniflow_roles.harness.replica import ReplicaIdentity, State
 from omniflow_roles.harness.retention import RetainedCalls
@@ -74,7 +77,8 @@ class RoleServer:
             self._health = HealthServicer()
             server = grpc.aio.server(options=SERVER_OPTIONS)
             endpoint = _bind(server, self._settings)
-            self.identity = _identity(self._settings, self._interfaces, endpoint)
+            lanes = stack.enter_context(bound_lanes(self._settings))
+            self.identity = _identity(self._settings, self._interfaces, endpoint, lanes)
             self.store = ValueStore(
                 endpoint=endpoint,
                 incarnation_id=self.identity.incarnation_id,
@@ -91,11 +95,21 @@ class RoleServer:
             )
             retained = RetainedCalls(self.store, retain_s=self._settings.retain_s)
             stack.callback(retained.close)
-            self._servicer = RoleExecutionServicer(self.host, self.identity, self.store, retained, self._settings)
-            self._add_services(server)
+            self._links = Links(
+                self.host,
+                self.identity,
+                self.store,
+                retained,
+                heartbeat_s=self._settings.heartbeat_s,
+                resume_grace_s=self._settings.resume_grace_s,
+            )
+            stack.callback(self._links.stop)
+            self._add_services(server, RoleExecutionServicer(self.host, self.identity, retained, self._links))
             self._set_health(NOT_SERVING)
             await server.start()
             stack.push_async_callback(server.stop, 0)
+            for lane in lanes:
+                await stack.enter_async_context(lane.serving(self._links.side))
             self._cleanup = stack.pop_all()
         logger.info(
             "replica %s of role %s serves %s on %s",
@@ -165,11 +179,11 @@ class RoleServer:
         await registration.leave()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
-                await self._servicer.close_links()
+                await self._links.close()
 
-    def _add_services(self, server: grpc.aio.Server) -> None:
+    def _add_services(self, server: grpc.aio.Server, servicer: RoleExecutionServicer) -> None:
         services = ErrorAnswering(server)
-        services.add_generic_rpc_handlers((self._servicer.generic_handler(),))
+        services.add_generic_rpc_handlers((servicer.generic_handler(),))
         value_service_pb2_grpc.add_ValueServiceServicer_to_server(ValueServicer(self.store), services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         reflection.enable_server_reflection((SERVICE, VALUE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server)
@@ -194,12 +208,15 @@ def _bind(server: grpc.aio.Server, settings: RoleSettings) -> str:
     return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
 
-def _identity(settings: RoleSettings, interfaces: Sequence[Interface], endpoint: str) -> ReplicaIdentity:
+def _identity(
+    settings: RoleSettings, interfaces: Sequence[Interface], endpoint: str, lanes: Sequence[Lane]
+) -> ReplicaIdentity:
     return ReplicaIdentity(
         role=settings.role,
         replica_id=settings.replica_id,
         incarnation_id=uuid.uuid4().hex,
         endpoint=endpoint,
+        lanes=tuple((lane.kind.value, str(lane.path)) for lane in lanes),
         interfaces=tuple(interface.name for interface in interfaces),
         max_activations=settings.max_activations,
         process_id=os.getpid(),

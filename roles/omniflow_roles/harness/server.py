@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 
 from omniflow.interface import Field, Interface
-from omniflow.large_values import ValueStore
 from omniflow.role.v1 import role_execution_service_pb2 as messages
 from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow_core.errors import invalid_field
 from omniflow_roles.harness.host import RoleHost
-from omniflow_roles.harness.link import ExecuteLink
+from omniflow_roles.harness.lanes.grpc_stream import GrpcStream
+from omniflow_roles.harness.links import Links
 from omniflow_roles.harness.replica import ReplicaIdentity
 from omniflow_roles.harness.retention import RetainedCalls
-from omniflow_roles.harness.settings import RoleSettings
 
 SERVICE = messages.DESCRIPTOR.services_by_name["RoleExecutionService"].full_name
 
@@ -31,37 +29,17 @@ class RoleExecutionServicer:
         self,
         host: RoleHost,
         identity: ReplicaIdentity,
-        store: ValueStore,
         retained: RetainedCalls,
-        settings: RoleSettings,
+        links: Links,
     ) -> None:
         self._host = host
         self._identity = identity
-        self._store = store
         self._retained = retained
-        self._settings = settings
-        self._links: set[ExecuteLink] = set()
-        self._no_links = asyncio.Event()
-        self._no_links.set()
+        self._links = links
 
     async def execute(self, requests: object, context: _Context) -> None:
         """Execute, with frames as bytes both ways: the pump joins what is serialized already."""
-        link = ExecuteLink(
-            self._host, self._identity, self._store, self._retained, heartbeat_s=self._settings.heartbeat_s
-        )
-
-        async def read() -> bytes | None:
-            frame = await context.read()
-            return None if frame is grpc.aio.EOF else cast("bytes", frame)
-
-        self._links.add(link)
-        self._no_links.clear()
-        try:
-            await link.serve(read, context.write)
-        finally:
-            self._links.discard(link)
-            if not self._links:
-                self._no_links.set()
+        await GrpcStream(context, self._links.side).carry()
 
     async def cancel_activations(
         self, request: messages.CancelActivationsRequest, context: _Context
@@ -84,12 +62,6 @@ class RoleExecutionServicer:
             replica=self._identity.message(self._host.state),
             interfaces=[_describe(interface) for interface in self._host.interfaces],
         )
-
-    async def close_links(self) -> None:
-        """Ends every stream when what is queued has been written."""
-        for link in self._links:
-            link.close()
-        await self._no_links.wait()
 
     def generic_handler(self) -> grpc.GenericRpcHandler:
         """The service for `server.add_generic_rpc_handlers`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omniflow.links.port import LaneKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSettings:
@@ -16,12 +18,17 @@ class RoleSettings:
     """gRPC target to serve on; empty: a unix socket `<role>-<replica>.sock` in the runtime directory."""
     advertise: str = ""
     """gRPC target under which others reach this process; empty: what it listens on."""
+    lanes: tuple[LaneKind, ...] = (LaneKind.UNIX_FRAMES,)
+    """Lanes to listen on for control planes of this host, the one to offer first at the front. Their sockets are beside the
+    gRPC socket."""
     registry: str = ""
     """gRPC target of the control plane to register with; empty: serve whoever dials, and register nowhere."""
     max_activations: int = 256
     """Activations running and waiting; one more is refused with TOO_MANY_CALLS, and another replica may try."""
     heartbeat_s: float = 1.0
     """Longest silence of an Execute stream."""
+    resume_grace_s: float = 5.0
+    """How long what runs for a control plane goes on after its transport broke: it may go on with another."""
     drain_grace_s: float = 30.0
     """How long running activations may go on after SIGTERM, or a drain that gives no time of its own."""
     cleanup_grace_s: float = 1.0

@@ -4,7 +4,7 @@
 
 Every call takes an `item` such as {"name": "x"}; see `omniflow_roles.noop.items` for how names tell what happened, and how a
 stage is told to be slow or to yield more. Each node is a role of its own; roles are numbered, so that the graphs can share
-processes that host all interfaces.
+processes that host all interfaces. `noop-denoise` is another matter: one role has a whole loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from omniflow.dsl import Graph, Node
 from omniflow.flow import Flow, RolePlan
 from omniflow.interface import Interface
 from omniflow.values import ValueType
+from omniflow_roles.noop.denoising import BeginStep, Guide, PredictNoise, PrepareLatents
 from omniflow_roles.noop.frames import Diffuse, Generate, Parse
+from omniflow_roles.noop.large import Swallow
 from omniflow_roles.noop.speech import Codes, Vocoder
 from omniflow_roles.noop.stages import Gather, Repeat, Step
 from omniflow_roles.noop.tools import Agent
@@ -150,6 +152,35 @@ def _speech() -> Flow:
     return made.flow()
 
 
+def _denoise() -> Flow:
+    """prepare -> begin -> {cond, uncond, image} -> guide -> begin, and after the last iteration guide -> vae.
+
+    All but the decoder is one segment: `parameters` such as {"steps": 50} say how often it goes round.
+    """
+    graph = Graph("noop-denoise", description="A denoising loop with three branches of guidance.")
+    prepare = graph.node("prepare", PrepareLatents, role="denoiser")
+    begin = graph.node("begin", BeginStep, role="denoiser", loop_bound=1000)
+    branches = [graph.node(name, PredictNoise, role="denoiser") for name in ("cond", "uncond", "image")]
+    guide = graph.node("guide", Guide, role="denoiser")
+    vae = graph.node("vae", Swallow, role="decoder")
+    graph.input("parameters", JSON) >> prepare.parameters
+    for source, target in ((prepare, begin.inputs.first), (guide, begin.inputs.next)):
+        source.latents >> target.latents
+        source.schedule >> target.schedule
+    begin.latents >> [guide.inputs.main.latents, *(branch.latents for branch in branches)]
+    begin.schedule >> [guide.inputs.main.schedule, *(branch.schedule for branch in branches)]
+    for branch, field in zip(branches, (guide.cond, guide.uncond, guide.image), strict=True):
+        branch.noise >> field
+    guide.result >> vae.tensor
+    vae.digest >> graph.output("digest", JSON)
+    denoiser = (PrepareLatents.name, BeginStep.name, PredictNoise.name, Guide.name)
+    return Flow(
+        name=graph.name,
+        graph=graph,
+        roles=(RolePlan(name="denoiser", interfaces=denoiser), RolePlan(name="decoder", interfaces=(Swallow.name,))),
+    )
+
+
 chain3 = _chain3()
 diamond4 = _diamond("diamond4", "Two branches of one step.", Step, Step, Step)
 source_repeats = _diamond("source-repeats", "A diamond whose source repeats.", Repeat, Step, Step)
@@ -160,6 +191,7 @@ figure4 = _figure4()
 figure5 = _figure5()
 tools = _tools()
 speech = _speech()
+denoise = _denoise()
 
 FLOWS = (
     chain3,
@@ -172,4 +204,5 @@ FLOWS = (
     figure5,
     tools,
     speech,
+    denoise,
 )

@@ -30,6 +30,28 @@ class Burst(Interface):
         context.finish_reason = "stop"
 
 
+class Pace(Interface):
+    """Texts "0", "1" … below `count`, `rate_per_s` of them a second.
+
+    Each is due at a time counted from the start, so one that is late makes the next no later; what is overdue comes at once.
+    """
+
+    name = "noop.pace"
+    inputs = PARAMETERS
+    outputs = {"text": Field(ValueType.TEXT)}
+    max_concurrency = 256
+
+    async def run(self, inputs: Inputs, context: Context) -> AsyncIterator[Outputs]:
+        options = parameters(inputs, count=100, rate_per_s=100.0)
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        for index in range(options["count"]):
+            early_s = start_s + index / options["rate_per_s"] - loop.time()
+            if early_s > 0:
+                await asyncio.sleep(early_s)
+            yield {"text": str(index)}
+
+
 class Count(Interface):
     """Texts "0", "1" … below `count`, `delay_s` apart, by an async generator."""
 

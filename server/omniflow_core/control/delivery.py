@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from omniflow_core.control.chunk_feeds import ChunkFeeds
-from omniflow_core.control.commands import AckYields, Emit, Facet
+from omniflow_core.control.commands import Emit, Facet
 from omniflow_core.control.count_joins import CountJoins
 from omniflow_core.control.events import Value
 from omniflow_core.control.failures import CallFailure, output_full, partial_yield
@@ -81,7 +81,7 @@ class YieldDelivery:
         ack = producer.window.register(waits, size_bytes + stored_bytes)
         work.flush()
         if ack is not None and port is None:
-            work.out.append(AckYields(producer.activation_id, ack))
+            work.acknowledge(producer, ack)
         for counted in touched:
             self._counts.fire(counted)
         self._joins.opened(opened)

@@ -49,7 +49,8 @@ class PrefixJoins:
             self._counts.hold(join.index, root)
         for root in opened:
             bucket = work.buckets[root]
-            bucket.reservation = work.reserve(bucket.join.node, producer, ordinal, scopes)
+            hosted = producer.hosted if bucket.join.segment is not None else None
+            bucket.reservation = work.reserve(bucket.join.node, producer, ordinal, scopes, hosted)
         return scopes, opened
 
     def opened(self, roots: Sequence[LeaseRoot]) -> None:
@@ -69,6 +70,8 @@ class PrefixJoins:
                 bucket.add(route.target, route.order, given.path, given.ordinals, fields[route.source])
         if bucket is None:
             return 0  # skipped
+        if bucket.reservation is not None and bucket.reservation.hosted is not None:
+            return 0  # the value stays inside the segment, and its replica counts it
         bucket.size_bytes += given.size_bytes
         room = self._work.room
         room.total_bytes += given.size_bytes

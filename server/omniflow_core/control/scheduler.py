@@ -50,7 +50,7 @@ from omniflow_core.control.failures import CallFailure, broken_protocol, replay_
 from omniflow_core.control.inspection import CallInspection, check_integrity, inspect
 from omniflow_core.control.joins import PrefixJoins
 from omniflow_core.control.work import CallWork
-from omniflow_core.control.work_items import NO_SCOPES, Activation
+from omniflow_core.control.work_items import NO_SCOPES, Activation, HostedSegment
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_core.graph.plan import GraphPlan
 from omniflow_core.graph.spec import OnFailure, Replay
@@ -170,6 +170,16 @@ class CallScheduler:
             self._settle()
         return out
 
+    def segment_of(self, activation_id: int) -> HostedSegment | None:
+        """The run of a segment that an activation belongs to."""
+        activation = self._work.active.get(activation_id)
+        return activation.hosted if activation is not None else None
+
+    def origin_of(self, activation_id: int) -> tuple[int, int]:
+        """Last token of the path of an activation that has not ended: activation and yield ordinal; (0, 0) for none."""
+        origin = self._work.active[activation_id].origin
+        return (origin.activation_id, origin.ordinal) if origin is not None else (0, 0)
+
     # --- the call's source ----------------------------------------------------------------------------------------
 
     def _on_admitted(self, event: CallAdmitted) -> None:
@@ -211,43 +221,51 @@ class CallScheduler:
         activation = self._find(event.activation_id, event.attempt)
         if activation is None or activation.is_accepted or self.phase is not CallPhase.RUNNING:
             return
+        segment = activation.node.segment
+        if event.hosts_segment and segment is not None and segment.entry == activation.node.name:
+            activation.hosted = HostedSegment(segment)
         self._work.accept(activation)
 
     def _on_yielded(self, event: ActivationYielded) -> None:
         activation = self._find(event.activation_id, event.attempt)
-        if activation is None or self.phase is not CallPhase.RUNNING:
-            return
+        if activation is not None and self.phase is CallPhase.RUNNING:
+            self._take_yield(activation, event.ordinal, event.fields, event.size_bytes, event.stored_bytes)
+
+    def _take_yield(
+        self, activation: Activation, given: int, fields: Mapping[str, Value], size_bytes: int, stored_bytes: int
+    ) -> None:
+        """One output of a running call; `given` is the ordinal that it says it has."""
         if activation.repeated:
             if not activation.is_accepted:
                 self._work.accept(activation)
-            self._on_repeated(activation, event)
+            self._on_repeated(activation, given, fields)
             return
         ordinal = activation.window.next_ordinal
-        if event.ordinal != ordinal:
-            if event.ordinal > ordinal:
-                self._break(activation, f"skipped from yield {ordinal} to {event.ordinal}")
+        if given != ordinal:
+            if given > ordinal:
+                self._break(activation, f"skipped from yield {ordinal} to {given}")
             return
         spec = activation.node.spec
         if ordinal and spec is not None and not spec.is_streaming:
             self._break(activation, "yields more than once, but is not declared streaming")
         if not activation.is_accepted:
             self._work.accept(activation)
-        if event.stored_bytes:
+        if stored_bytes:
             activation.start = None  # its replica keeps what it gave, so another one cannot take over
         if activation.digests is not None:
-            activation.digests.append(self._digest_of(event.fields))
+            activation.digests.append(self._digest_of(fields))
         elif activation.delivered is not None:
-            activation.delivered.append(event.fields)
-        self._delivery.deliver(activation, event.fields, event.size_bytes, event.stored_bytes)
+            activation.delivered.append(fields)
+        self._delivery.deliver(activation, fields, size_bytes, stored_bytes)
 
-    def _on_repeated(self, activation: Activation, event: ActivationYielded) -> None:
+    def _on_repeated(self, activation: Activation, given: int, fields: Mapping[str, Value]) -> None:
         """A yield that an earlier attempt gave: compared, not delivered again."""
         digests = activation.digests
         assert digests is not None, "only a deterministic node repeats yields"
         ordinal = len(digests) - activation.repeated
-        if event.ordinal < ordinal:
+        if given < ordinal:
             return
-        if event.ordinal > ordinal or self._digest_of(event.fields) != digests[ordinal]:
+        if given > ordinal or self._digest_of(fields) != digests[ordinal]:
             raise CallFailure(replay_diverged(activation.node, ordinal))
         activation.repeated -= 1
         if ordinal < activation.window.delivered:  # the others are acknowledged when their receivers have them
@@ -262,6 +280,8 @@ class CallScheduler:
         if activation is None:
             return
         if self.phase is CallPhase.RUNNING:
+            if event.last is not None:
+                self._take_last(activation, event)
             came = activation.window.next_ordinal
             if activation.repeated or event.yield_count != came:
                 del self._work.active[activation.activation_id]
@@ -275,6 +295,17 @@ class CallScheduler:
         if _FINISH_REASON_RANK.get(event.finish_reason, 0) > _FINISH_REASON_RANK[self._finish_reason]:
             self._finish_reason = event.finish_reason
         self._end(activation)
+
+    def _take_last(self, activation: Activation, event: ActivationFinished) -> None:
+        """The yield that came with the end."""
+        assert event.last is not None
+        try:
+            self._take_yield(activation, event.yield_count - 1, event.last, event.size_bytes, event.stored_bytes)
+            while self._work.closed:
+                self._joins.settle(self._work.closed.popleft())
+        except CallFailure:
+            del self._work.active[activation.activation_id]  # it has ended, whatever its yield was
+            raise
 
     def _on_failed(self, event: ActivationFailed) -> None:
         activation = self._find(event.activation_id, event.attempt)

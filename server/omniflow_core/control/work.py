@@ -18,7 +18,7 @@ from omniflow_core.control.ordering import Freed, OrderNode, OrderTree
 from omniflow_core.control.paths import Path
 from omniflow_core.control.room import Room
 from omniflow_core.control.windows import Debt, YieldWindow
-from omniflow_core.control.work_items import NO_SCOPES, Activation, GivenYield, Reservation, Scopes
+from omniflow_core.control.work_items import NO_SCOPES, Activation, GivenYield, HostedSegment, Reservation, Scopes
 from omniflow_core.graph.routing import GraphPlan, NodePlan
 from omniflow_core.graph.spec import Replay
 
@@ -64,14 +64,21 @@ class CallWork:
         self._last_reservation -= 1
         return self._last_reservation
 
-    def reserve(self, node: NodePlan, producer: Activation, ordinal: int, scopes: Scopes) -> Reservation:
+    def reserve(
+        self,
+        node: NodePlan,
+        producer: Activation,
+        ordinal: int,
+        scopes: Scopes,
+        hosted: HostedSegment | None = None,
+    ) -> Reservation:
         """Keeps place and leases for an activation of the node below a yield."""
         holder = self.new_holder()
         places = self._places(node, producer, ordinal)
         held = {join: scopes[join] for join in node.tracks} if node.tracks else NO_SCOPES
         for root in held.values():
             self.leases.acquire(root, holder)
-        return Reservation(holder, places, held)
+        return Reservation(holder, places, held, hosted)
 
     def drop(self, reservation: Reservation) -> None:
         """The activation will not come to be."""
@@ -95,7 +102,12 @@ class CallWork:
         """Starts an activation that one yield causes. Returns how many acceptances the yield waits for because of it."""
         scopes = {join: given.scopes[join] for join in node.tracks} if node.tracks else NO_SCOPES
         places = self._places(node, given.producer, given.path.ordinal)
-        activation = self._register(node, group, (facet,), given.path, given.ordinals, places, scopes)
+        hosted = given.producer.hosted
+        if hosted is not None and node.segment is not hosted.plan:
+            hosted = None
+        activation = self._register(node, group, (facet,), given.path, given.ordinals, places, scopes, hosted)
+        if hosted is not None:
+            return 0  # its replica counts who has taken the yield in
         if activation.is_held:
             self.room.charge(activation, given.size_bytes + HELD_START_BYTES)
             self.room.check(node.name, facet.group, 0)
@@ -116,9 +128,10 @@ class CallWork:
         """Starts the activation that a place was kept for; what it takes stays charged until it is accepted."""
         path = origin.ordinals() if origin is not None else ()
         places, scopes = reservation.order_nodes, reservation.scopes
-        activation = self._register(node, group, facets, origin, path, places, scopes)
+        activation = self._register(node, group, facets, origin, path, places, scopes, reservation.hosted)
         self.release(scopes, reservation.holder)
-        self.room.charge(activation, size_bytes)
+        if reservation.hosted is None:
+            self.room.charge(activation, size_bytes)
         return activation
 
     def _register(
@@ -130,6 +143,7 @@ class CallWork:
         origin_path: tuple[int, ...],
         places: dict[int, OrderNode],
         scopes: Scopes,
+        hosted: HostedSegment | None,
     ) -> Activation:
         self._count(node)
         self.started += 1
@@ -138,6 +152,13 @@ class CallWork:
         self.active[activation_id] = activation
         for root in scopes.values():
             self.leases.acquire(root, activation_id)
+        if hosted is not None:
+            assert origin is not None, "what starts inside a segment stems from a yield there"
+            activation.hosted = hosted
+            activation.is_sent = True  # until its first result it may wait for a place there
+            self.room.ask_for_place(node)
+            hosted.expect(activation_id, node.name, facets[0].group, origin)
+            return activation
         start = StartActivation(activation_id, node, facets, origin_path)
         spec = node.spec
         assert spec is not None, "the source is not started"
@@ -204,7 +225,12 @@ class CallWork:
         """One receiver more has a yield."""
         ack = producer.window.accept(ordinal)
         if ack is not None and producer.activation_id in self.active:
-            self.out.append(AckYields(producer.activation_id, ack))
+            self.acknowledge(producer, ack)
+
+    def acknowledge(self, producer: Activation, next_ordinal: int) -> None:
+        """Its yields below the ordinal are delivered. Where all receivers are inside its segment, nobody waits for that."""
+        if producer.hosted is None or producer.node.has_exits:
+            self.out.append(AckYields(producer.activation_id, next_ordinal))
 
     # --- order ------------------------------------------------------------------------------------------------------
 

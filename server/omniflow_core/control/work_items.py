@@ -11,7 +11,7 @@ from omniflow_core.control.leases import Holder, LeaseRoot
 from omniflow_core.control.ordering import OrderNode
 from omniflow_core.control.paths import Path
 from omniflow_core.control.windows import YieldWindow
-from omniflow_core.graph.routing import NodePlan
+from omniflow_core.graph.routing import NodePlan, SegmentPlan
 
 if TYPE_CHECKING:
     from omniflow_core.control.chunk_feeds import ChunkFeed
@@ -20,6 +20,9 @@ Scopes = Mapping[int, LeaseRoot]
 """By index of a prefix join: the bucket of it that work at this place may contribute to."""
 
 NO_SCOPES: Scopes = {}
+
+_InnerKey = tuple[str, str, int, int]
+"""Node, input group, and the last token of the path: activation and yield."""
 
 
 class GivenYield:
@@ -47,15 +50,47 @@ class GivenYield:
         self.size_bytes = size_bytes
 
 
+class HostedSegment:
+    """A segment that a replica iterates by itself, from the acceptance of its entry on.
+
+    What its yields start inside is registered here and never commanded. The replica starts the same, for the same reasons,
+    and says by what it is known to both: node, input group and the last token of its path.
+    """
+
+    __slots__ = ("_unreported", "plan")
+
+    def __init__(self, plan: SegmentPlan) -> None:
+        self.plan = plan
+        self._unreported: dict[_InnerKey, int] = {}
+
+    def expect(self, activation_id: int, node: str, group: str, origin: Path) -> None:
+        """An activation was registered, which the replica starts too."""
+        self._unreported[node, group, origin.activation_id, origin.ordinal] = activation_id
+
+    def take(self, node: str, group: str, parent_id: int, parent_ordinal: int) -> int | None:
+        """The activation that the replica says it has started; None when nothing has asked for it."""
+        return self._unreported.pop((node, group, parent_id, parent_ordinal), None)
+
+    def forget_unreported(self) -> tuple[int, ...]:
+        """Activations that the replica has not spoken of, and now will not."""
+        left = tuple(self._unreported.values())
+        self._unreported.clear()
+        return left
+
+
 class Reservation:
     """Place and leases of an activation that may still come to be: of an open bucket, or of a chunk that may be flushed."""
 
-    __slots__ = ("holder", "order_nodes", "scopes")
+    __slots__ = ("holder", "hosted", "order_nodes", "scopes")
 
-    def __init__(self, holder: Holder, order_nodes: dict[int, OrderNode], scopes: Scopes) -> None:
+    def __init__(
+        self, holder: Holder, order_nodes: dict[int, OrderNode], scopes: Scopes, hosted: HostedSegment | None = None
+    ) -> None:
         self.holder = holder
         self.order_nodes = order_nodes
         self.scopes = scopes
+        self.hosted = hosted
+        """The run of a segment that the activation will belong to."""
 
 
 class Activation:
@@ -71,6 +106,7 @@ class Activation:
         "digests",
         "feeds",
         "group",
+        "hosted",
         "is_accepted",
         "is_held",
         "is_sent",
@@ -123,5 +159,7 @@ class Activation:
         self.delivered: list[Mapping[str, Value]] | None = None
         self.feeds: dict[int, ChunkFeed] | None = None
         """Chunks that are being filled, by index of the delivery."""
+        self.hosted: HostedSegment | None = None
+        """The run of a segment that it belongs to: its replica starts what it causes inside."""
         self.virtual_yields = 0
         """Places after the last yield that were given to starts without a yield."""

@@ -45,8 +45,9 @@ class Origins:
         self._names = [SOURCE] * first_node + [n.name for n in spec.nodes]
         self._specs: list[NodeSpec | None] = [None] * first_node + list(spec.nodes)
         chunked = [e for e in spec.edges if e.chunks is not None]
-        self._chunked = {e.target_node for e in chunked} | {e.source_node for e in chunked}
-        """Nodes whose activations or yields a chunk policy multiplies."""
+        goes_on = {e.source_node for e in chunked if e.chunks is not None and e.chunks.continues}
+        self._chunked = {e.target_node for e in chunked} | goes_on
+        """Nodes whose activations a chunk policy multiplies, and those whose end starts one more."""
         self.predecessors: list[set[Vertex]] = [set() for _ in self._names]
         self._successors: list[set[Vertex]] = [set() for _ in self._names]
         for port in range(1, first_node):
@@ -63,6 +64,8 @@ class Origins:
         self._position = {vertex: i for i, vertex in enumerate(self._order)}
         self.cyclic = {v for cycle in cycles(self._order, dict(enumerate(self._successors))) for v in cycle}
         self._plain = self._dominators({})
+        self._single = frozenset({STATIC_PORT})
+        """What runs at most once in a call."""
         once = self._once()
         joins = [v for v in self._order if (s := self._specs[v]) is not None and s.activate_by_count]
         self._kept = self._dominators(dict.fromkeys(joins, once)) if joins else self._plain
@@ -125,16 +128,22 @@ class Origins:
         for node, _ in self.sources:
             connected[node] += 1
         sources = {node: vertices for (node, _), vertices in self.sources.items()}
-        once = {STATIC_PORT}
+        once, single = {STATIC_PORT}, {STATIC_PORT}
         for vertex in self._order:
             spec = self._specs[vertex]
-            if spec is None or spec.is_streaming or vertex in self.cyclic or spec.name in self._chunked:
+            if spec is None or vertex in self.cyclic or spec.name in self._chunked:
                 continue
-            if spec.activate_by_count or (
-                connected[spec.name] == 1 and self._nearest(self._plain, sources[spec.name]) in once
-            ):
-                once.add(vertex)
+            if spec.activate_by_count or (connected[spec.name] == 1 and self._is_one(sources[spec.name], once)):
+                single.add(vertex)
+                if not spec.is_streaming:
+                    once.add(vertex)
+        self._single = frozenset(single)
         return frozenset(once)
+
+    def _is_one(self, sources: Iterable[Vertex], once: set[Vertex]) -> bool:
+        """Everything that comes from the sources descends from one token; of those that are not reached nothing comes."""
+        reached = [source for source in sources if source in self._position]
+        return bool(reached) and self._nearest(self._plain, reached) in once
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -143,6 +152,15 @@ class Origins:
         if edge.source_node:
             return self._vertex_of[edge.source_node]
         return self._port_of.get(edge.source_field, STATIC_PORT)
+
+    @property
+    def heads_first(self) -> list[str]:
+        """Nodes that the call reaches, each after all that dominate it."""
+        return [name for vertex in self._order if (name := self._names[vertex])]
+
+    def runs_once(self, node: str) -> bool:
+        """All that the node gives in a call comes from one activation."""
+        return self._vertex_of[node] in self._single
 
     def vertex_of(self, node: str) -> Vertex:
         return self._vertex_of[node]

@@ -89,6 +89,9 @@ def _lines(plan: GraphPlan) -> Iterator[str]:
         yield f"  output {output.field.name}: {output.field.type}, {'un' if output.is_unordered else ''}ordered"
     for name in plan.gates:
         yield f"  gate   {name}: one activation of a session at a time"
+    for segment in plan.segments:
+        names = [name for name in plan.order if plan.nodes[name].segment is segment]
+        yield f"  segment on role {segment.role}: {' > '.join(names)}"
     yield f"  dependencies ({len(edges)})"
     for source, node_name, group_name in edges:
         yield f"    {source or 'call'} -> {node_name}.{group_name}"

@@ -31,6 +31,7 @@ from omniflow_core.graph.routing import (
     JoinPlan,
     NodePlan,
     RoutePlan,
+    SegmentPlan,
 )
 from omniflow_core.graph.rules import (
     misplaced_nodes,
@@ -39,7 +40,8 @@ from omniflow_core.graph.rules import (
     unreachable_nodes,
     unusable_chunks,
 )
-from omniflow_core.graph.spec import SOURCE, EdgeSpec, GraphSpec, NodeSpec
+from omniflow_core.graph.segments import find_segments
+from omniflow_core.graph.spec import SOURCE, EdgeSpec, GraphSpec, NodeSpec, OutputSpec
 from omniflow_core.graph.walks import successors_of, topological
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "JoinPlan",
     "NodePlan",
     "RoutePlan",
+    "SegmentPlan",
     "find_faults",
     "plan_graph",
 ]
@@ -112,9 +115,14 @@ class _Compiler:
         """Index and optional fields of each input group."""
         order, _ = topological(spec, successors_of(spec))
         self._order = tuple(order)
-        self._ordered = tuple(o.field.name for o in spec.outputs if not o.is_unordered)
+        self._ordered = tuple(o.field.name for o in spec.outputs if not o.is_unordered and self._can_overtake(o))
         self._order_of = {name: i for i, name in enumerate(self._ordered)}
         self._gates = tuple(n.name for n in spec.nodes if n.is_session_ordered and not n.activate_by_count)
+
+    def _can_overtake(self, output: OutputSpec) -> bool:
+        """Several activations give to it. What one gives is in order by itself."""
+        feeding = {e.source_node for e in self._spec.edges if not e.target_node and e.target_field == output.field.name}
+        return len(feeding) > 1 or any(name and not self._origins.runs_once(name) for name in feeding)
 
     def plan(self) -> GraphPlan:
         spec = self._spec
@@ -124,6 +132,8 @@ class _Compiler:
         for i, name in enumerate(self._gates):
             self._nodes[name].gate = len(self._ordered) + i
         self._fill_reaches()
+        segments = tuple(find_segments(spec, self._origins.heads_first))
+        self._fill_segments(segments, joins)
         return GraphPlan(
             spec=spec,
             source=self._source,
@@ -137,6 +147,7 @@ class _Compiler:
             streaming_inputs={p.field.name: p.field for p in spec.placeholders if p.is_streaming},
             roles=frozenset(n.role for n in spec.nodes if n.role),
             order=self._order,
+            segments=segments,
         )
 
     # --- joins ------------------------------------------------------------------------------------------------------
@@ -270,6 +281,19 @@ class _Compiler:
         for plan in self._plans:
             bits = reach[plan.name]
             plan.reaches = tuple(tree for tree in range(bits.bit_length()) if bits >> tree & 1)
+
+    # --- segments -----------------------------------------------------------------------------------------------------
+
+    def _fill_segments(self, segments: tuple[SegmentPlan, ...], joins: Mapping[tuple[str, str], JoinPlan]) -> None:
+        for segment in segments:
+            for spec in segment.nodes:
+                node = self._nodes[spec.name]
+                node.segment = segment
+                node.has_exits = spec.name in segment.exits
+            for edge in segment.edges:
+                join = joins.get((edge.target_node, edge.target_group))
+                if join is not None:
+                    join.segment = segment
 
     # --- for people ---------------------------------------------------------------------------------------------------
 

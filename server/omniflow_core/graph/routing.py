@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omniflow_core.graph.spec import ChunkSpec, CountTriggerSpec, FieldSpec, GraphSpec, NodeSpec
+from omniflow_core.graph.spec import ChunkSpec, CountTriggerSpec, EdgeSpec, FieldSpec, GraphSpec, NodeSpec
 
 
 class JoinKind(enum.Enum):
@@ -74,6 +74,23 @@ class JoinPlan:
     """When the anchor is the call: the streaming placeholder whose values open buckets, empty for the single ones."""
     required: frozenset[str]
     """Fields of the group without which it cannot run."""
+    segment: SegmentPlan | None = None
+    """The segment that it is fed inside of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class SegmentPlan:
+    """Nodes of one role that one of its replicas can iterate by itself; see `segments`."""
+
+    role: str
+    entry: str
+    """The only node that is fed from outside."""
+    nodes: tuple[NodeSpec, ...]
+    """In the order of the graph."""
+    edges: tuple[EdgeSpec, ...]
+    """Those with both ends inside, in the order of the graph."""
+    exits: Mapping[str, tuple[str, ...]]
+    """By node: output fields that are given to the rest of the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +131,10 @@ class NodePlan:
     tracks: tuple[int, ...] = ()
     """Prefix joins for which an activation of this node is tracked, as it may still contribute."""
     count: CountPlan | None = None
+    segment: SegmentPlan | None = None
+    """The segment that the node belongs to."""
+    has_exits: bool = False
+    """Something of what it yields leaves its segment."""
 
     @property
     def loop_bound(self) -> int:
@@ -156,6 +177,7 @@ class GraphPlan:
     count_joins: tuple[NodePlan, ...]
     """In topological order."""
     ordered_outputs: tuple[str, ...]
+    """Those that need an order tree: several activations give to them."""
     gates: tuple[str, ...]
     """Session-ordered nodes; their order trees follow those of the ordered outputs."""
     static_inputs: Mapping[str, FieldSpec]
@@ -164,6 +186,7 @@ class GraphPlan:
     """Roles that must have a ready replica."""
     order: tuple[str, ...]
     """Nodes in topological order, loops aside."""
+    segments: tuple[SegmentPlan, ...] = ()
 
     @property
     def dependency_edges(self) -> tuple[tuple[str, str, str], ...]:

@@ -109,6 +109,10 @@ class Call:
         self.sampling = sampling
         self.log = EventLog(log_limit_bytes)
         self.create_time_s = time.time()
+        self.session = spec.session
+        self.priority = spec.priority
+        self.deadline_unix_s = _deadline_of(spec)
+        """The call's own deadline."""
         self.error: ErrorInfo | None = None
         self.finished: graph_event_pb2.CallFinished | None = None
         self.pushed_ordinal = 0
@@ -117,6 +121,8 @@ class Call:
         """The replica of each node, fixed by the first delivery."""
         self.used_replicas: set[object] = set()
         """Every replica that was given work of the call."""
+        self.keeping_replicas: set[object] = set()
+        """Those of them that keep values of the call."""
         self.running: dict[int, ActivationHost] = {}
         """Where each activation runs that has been sent somewhere."""
         self.timeouts: dict[int, asyncio.TimerHandle] = {}
@@ -131,6 +137,8 @@ class Call:
         """What follows a large output that is on its way to the log."""
         self._pump_task: asyncio.Task[None] | None = None
         self._wants_release = False
+        self._unlogged: ErrorInfo | None = None
+        """Why an output could not be given to the caller."""
         self._held_acks: dict[int, int] = {}
         self._next_transfer_id = 1
 
@@ -175,6 +183,7 @@ class Call:
             self.activation_ended(command.activation_id)
             self.handle(ActivationFailed(command.activation_id, info, command.attempt))
         else:
+            self._unlogged = info
             self.handle(CancelRequested(info))
 
     def cancel(self, reason: Reason, message: str) -> bool:
@@ -206,12 +215,6 @@ class Call:
         if timer is not None:
             timer.cancel()
         self._dispatcher.ended(self, activation_id)
-
-    @property
-    def deadline_unix_s(self) -> float | None:
-        """The call's own deadline."""
-        deadline = self.spec.deadline
-        return deadline.seconds + deadline.nanos / 1e9 if self.spec.HasField("deadline") else None
 
     @property
     def has_ended(self) -> bool:
@@ -288,7 +291,7 @@ class Call:
         self._on_input_room = None
         self._frames = {}
         self.replicas = CallReplicas()
-        self.used_replicas = set()
+        self.used_replicas = self.keeping_replicas = set()
 
     # --- the log ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +322,9 @@ class Call:
             self._pump_task = self._spawn(self._pump())
 
     def _finish(self, command: FinishCall) -> None:
-        if self._pump_task is None:
+        if self._unlogged is not None:  # by a command of the same step, so the scheduler hears of it too late
+            self._fail(FailCall(self._unlogged, command.usage))
+        elif self._pump_task is None:
             self._append_finished(command)
         else:
             self._waiting.append(command)
@@ -454,6 +459,10 @@ _PERFORM: Mapping[type, Callable[..., None]] = {
     FailCall: Call._fail,
     ReleaseCall: Call._release,
 }
+
+
+def _deadline_of(spec: graph_service_pb2.CallSpec) -> float | None:
+    return spec.deadline.seconds + spec.deadline.nanos / 1e9 if spec.HasField("deadline") else None
 
 
 def _unperformed(command: Command, error: Exception) -> ErrorInfo:

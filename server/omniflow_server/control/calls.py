@@ -135,7 +135,7 @@ class CallTable:
     def accept(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> tuple[Call, bool]:
         """A new call, or the one that the request id stands for (then True). Raises typed errors without a trace."""
         self.forget_ended()
-        digest = hashlib.sha256(graph.encode() + b"\0" + spec.SerializeToString(deterministic=True)).digest()
+        digest = _digest(graph, spec) if spec.request_id else b""
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
             return _joined(known, digest), True
@@ -413,6 +413,11 @@ def _known(record: _Record) -> KnownCall:
     ago_s = time.monotonic() - record.end_s
     end_unix_s = time.time() - ago_s if record.call.has_ended else None
     return KnownCall(call=record.call, graph=record.graph, end_unix_s=end_unix_s)
+
+
+def _digest(graph: str, spec: graph_service_pb2.CallSpec) -> bytes:
+    """What two requests with one id are told apart by."""
+    return hashlib.sha256(graph.encode() + b"\0" + spec.SerializeToString(deterministic=True)).digest()
 
 
 def _joined(record: _Record, digest: bytes) -> Call:

@@ -76,6 +76,10 @@ class CarriedValue:
         return payload is not None and payload.WhichOneof("place") == "remote"
 
 
+INSIDE = object()
+"""Stands for a value that stays with the replica that runs its segment; nothing here ever looks at it."""
+
+
 def data_of(value: object) -> Buffer | None:
     """The bytes of a Python value that has a payload."""
     if isinstance(value, Action):

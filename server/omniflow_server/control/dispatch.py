@@ -29,6 +29,7 @@ from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.inline import InlineExecutor
 from omniflow_server.control.link import ControlIdentity, ReplicaLink
 from omniflow_server.control.registry import Registration, Registry, ReplicaKey
+from omniflow_server.control.segments import SegmentMessages
 from omniflow_server.control.tasks import BackgroundTasks
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ RECONNECT_FIRST_S = 0.05
 RECONNECT_MOST_S = 1.0
 RELEASE_INTERVAL_S = 0.05
 """Releases of ended calls are collected this long: nobody waits for them, and short calls are many."""
+LAZY_RELEASE_INTERVAL_S = 1.0
+"""The same for calls of which no replica is known to keep a value."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,6 +66,7 @@ class ReplicaDispatcher:
         replica_wait_s: float,
         byte_credit: int,
         yield_window: int,
+        runs_segments: bool,
         on_connections_changed: Callable[[], object],
     ) -> None:
         self._registry = registry
@@ -74,8 +78,10 @@ class ReplicaDispatcher:
         self._replica_wait_s = replica_wait_s
         self._byte_credit = byte_credit
         self._yield_window = yield_window
+        self._segments = SegmentMessages(is_enabled=runs_segments, yield_window=yield_window)
         self._links: dict[ReplicaKey, ReplicaLink] = {}
         self._links_by_name: dict[str, ReplicaLink] = {}
+        self._links_by_role: dict[str, list[ReplicaLink]] = defaultdict(list)
         self._link_tasks: dict[ReplicaKey, asyncio.Task[None]] = {}
         self._on_connections_changed = on_connections_changed
         self._waiting: dict[str, deque[_Waiting]] = defaultdict(deque)
@@ -87,13 +93,14 @@ class ReplicaDispatcher:
         self._inside: dict[tuple[str, int], GateKey] = {}
         """Activations that entered a session's gate, waiting ones too."""
         self._to_release: dict[ReplicaLink, list[str]] = {}
+        self._release_timer: asyncio.TimerHandle | None = None
         registry.subscribe(self._on_registration)
 
     # --- Dispatcher -------------------------------------------------------------------------------------------------
 
     def start(self, call: Call, command: StartActivation) -> None:
         """Runs an activation; what comes of it arrives at the call as events."""
-        if self._enter_gate(call, command):
+        if command.node.gate < 0 or not call.session or self._enter_gate(call, command):
             self._begin(call, command)
         else:
             self._gated[call.call_id, command.activation_id] = call, command
@@ -102,9 +109,7 @@ class ReplicaDispatcher:
         """False when an earlier call of the session still has an activation of a session-ordered interface."""
         spec = command.node.spec
         assert spec is not None, "the call's source is not run"
-        if command.node.gate < 0 or not call.spec.session:
-            return True
-        key = GateKey(call.tenant, call.spec.session, spec.interface)
+        key = GateKey(call.tenant, call.session, spec.interface)
         self._inside[call.call_id, command.activation_id] = key
         return self._gates.enter(key, call.call_id, command.activation_id) is not None
 
@@ -150,9 +155,20 @@ class ReplicaDispatcher:
         for link in call.used_replicas:
             if not isinstance(link, ReplicaLink) or self._links.get(link.registration.key) is not link:
                 continue  # that life of the replica is over, and what it kept with it
-            if not self._to_release:
-                asyncio.get_running_loop().call_later(RELEASE_INTERVAL_S, self._send_releases)
             self._to_release.setdefault(link, []).append(call.call_id)
+        # A replica that keeps no values of the call has nothing to drop; it is told all the same, in good time.
+        delay_s = RELEASE_INTERVAL_S if call.keeping_replicas else LAZY_RELEASE_INTERVAL_S
+        if self._to_release:
+            self._release_within(delay_s)
+
+    def _release_within(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + delay_s
+        if self._release_timer is not None:
+            if self._release_timer.when() <= due_s:
+                return
+            self._release_timer.cancel()
+        self._release_timer = loop.call_at(due_s, self._send_releases)
 
     def stream_payload(self, ref: tensor_pb2.RemoteRef) -> AsyncGenerator[bytes, None]:
         return self._fetcher.stream(ref)
@@ -168,16 +184,13 @@ class ReplicaDispatcher:
             return known
         candidates = [
             Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key]))
-            for link in self._links.values()
-            if link.is_connected
-            and link.registration.is_ready
-            and link.registration.replica.role == spec.role
-            and spec.interface in link.registration.replica.interfaces
+            for link in self._links_by_role.get(spec.role, ())
+            if link.is_connected and link.registration.is_ready and spec.interface in link.interfaces
         ]
         if not candidates:
             return None
         self._turns[spec.name] += 1
-        affinity = call.spec.session or call.call_id
+        affinity = call.session or call.call_id
         chosen = call.replicas.replica_for(spec, candidates, turn=self._turns[spec.name], affinity=affinity)
         if chosen is None:
             return None
@@ -234,6 +247,9 @@ class ReplicaDispatcher:
     def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
         try:
             message = self._start_message(call, command)
+            segment = self._segments.for_start(command.node, link.registration.replica)
+            if segment is not None:
+                message.segment.CopyFrom(segment)
             link.start(call, command.activation_id, command.node.name, command.attempt, message)
         except Exception as error:
             call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
@@ -252,10 +268,10 @@ class ReplicaDispatcher:
                 attempt=command.attempt,
             ),
             tenant=call.tenant,
-            session=call.spec.session,
+            session=call.session,
             yield_window=spec.yield_window or self._yield_window,
             byte_credit=self._byte_credit,
-            priority=call.spec.priority,
+            priority=call.priority,
         )
         if call.spec.HasField("deadline"):
             message.deadline.CopyFrom(call.spec.deadline)
@@ -351,15 +367,17 @@ class ReplicaDispatcher:
         elif state == replica_pb2.REPLICA_STATE_READY:
             if link is None or link.registration.lease_id != registration.lease_id:
                 self._connect(registration)
-            elif link.is_connected:
-                self._retry_waiting(registration.replica.role)
+            else:
+                link.renew(registration)
+                if link.is_connected:
+                    self._retry_waiting(registration.replica.role)
         self._on_connections_changed()
 
     def _connect(self, registration: Registration) -> None:
         key = registration.key
         old = self._links.get(key)
         if old is not None and old.registration.replica.incarnation_id == registration.replica.incarnation_id:
-            old.registration = registration  # the same life under a new lease: its stream goes on
+            old.renew(registration)  # the same life under a new lease: its stream goes on
             if old.is_connected:
                 self._retry_waiting(registration.replica.role)
             return
@@ -367,6 +385,7 @@ class ReplicaDispatcher:
             self._disconnect(old)
         link = ReplicaLink(registration, self._identity, on_idle=lambda: self._on_room(key))
         self._links[key] = self._links_by_name[link.name] = link
+        self._links_by_role[registration.replica.role].append(link)
         self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
 
     def _disconnect(self, link: ReplicaLink) -> None:
@@ -379,6 +398,7 @@ class ReplicaDispatcher:
 
     def _drop_link(self, link: ReplicaLink) -> None:
         del self._links[link.registration.key]
+        self._links_by_role[link.registration.replica.role].remove(link)
         if self._links_by_name.get(link.name) is link:
             del self._links_by_name[link.name]
 
@@ -424,6 +444,7 @@ class ReplicaDispatcher:
         return connected.intersection(roles)
 
     def _send_releases(self) -> None:
+        self._release_timer = None
         to_release, self._to_release = self._to_release, {}
         for link, call_ids in to_release.items():
             self._tasks.create_task(link.release_calls(call_ids))

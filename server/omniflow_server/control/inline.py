@@ -55,6 +55,8 @@ class InlineExecutor:
         self._activations: dict[tuple[str, int], tuple[Activation, Interface]] = {}
         self._running: dict[_Place, int] = defaultdict(int)
         self._waiting: dict[_Place, dict[int, tuple[Call, StartActivation]]] = defaultdict(dict)
+        self._started: list[tuple[Call, int]] = []
+        """Activations of which their call has not been told that they were accepted."""
 
     async def host(self, name: str, interface: type[Interface]) -> None:
         """Sets an interface up, once, also when several graphs that name it are installed at the same time."""
@@ -92,12 +94,12 @@ class InlineExecutor:
             node=spec.name,
             attempt=command.attempt,
             tenant=call.tenant,
-            session=call.spec.session,
+            session=call.session,
             sampling=call.sampling,
-            priority=call.spec.priority,
+            priority=call.priority,
             deadline_unix_s=call.deadline_unix_s,
         )
-        needs_fetch = any(_carried(v).is_remote for f in command.facets for values in f.fields.values() for v in values)
+        needs_fetch = _has_remote(command)
         inputs = Inputs("", {}) if needs_fetch else _joined([_read(facet) for facet in command.facets])
         interface = self._interfaces[spec.interface]
         activation = Activation(
@@ -112,7 +114,20 @@ class InlineExecutor:
         self._activations[call.call_id, command.activation_id] = activation, interface
         prepare = (lambda: self._fetch(command)) if needs_fetch else None
         self._tasks.create_task(activation.run(prepare))
-        self._tasks.create_task(_accept(call, command.activation_id))
+        if not self._started:
+            asyncio.get_running_loop().call_soon(self._accept_soon)
+        self._started.append((call, command.activation_id))
+
+    def _accept_soon(self) -> None:
+        """Gives those that were started in the last turn of the loop, or in this one, a turn of their own first."""
+        started, self._started = self._started, []
+        asyncio.get_running_loop().call_soon(self._accept, started)
+
+    def _accept(self, started: list[tuple[Call, int]]) -> None:
+        """Tells calls of activations that run on; the end of the others has said that they were accepted."""
+        for call, activation_id in started:
+            if (call.call_id, activation_id) in self._activations:
+                call.handle(ActivationAccepted(activation_id))
 
     def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
         hosted = self._activations.get((call_id, activation_id))
@@ -165,11 +180,6 @@ class InlineExecutor:
         return _joined(facets)
 
 
-async def _accept(call: Call, activation_id: int) -> None:
-    """Inline activations are accepted when they start; told after the commands that are being performed now."""
-    call.handle(ActivationAccepted(activation_id))
-
-
 class _CallSink:
     """Hands what an activation gives to its call."""
 
@@ -191,18 +201,27 @@ class _CallSink:
         progress = graph_event_pb2.Progress(completed=completed, total=total, message=message)
         self._call.append_event(graph_event_pb2.GraphEvent(node=self._node, progress=progress))
 
-    def completed(self, yield_count: int, context: Context) -> None:
+    def answered(self, ordinal: int, outputs: Outputs, context: Context) -> None:
+        event = self._finished(ordinal + 1, context)
+        event.last = {name: CarriedValue(native=value) for name, value in outputs.items()}
+        event.size_bytes = sum(map(_size_of, outputs.values()))
         self._end()
+        self._call.handle(event)
+
+    def completed(self, yield_count: int, context: Context) -> None:
+        event = self._finished(yield_count, context)
+        self._end()
+        self._call.handle(event)
+
+    def _finished(self, yield_count: int, context: Context) -> ActivationFinished:
         usage = context.usage
-        self._call.handle(
-            ActivationFinished(
-                self._activation_id,
-                yield_count,
-                context.finish_reason,
-                usage.input_tokens,
-                usage.cached_input_tokens,
-                usage.output_tokens,
-            )
+        return ActivationFinished(
+            self._activation_id,
+            yield_count,
+            context.finish_reason,
+            usage.input_tokens,
+            usage.cached_input_tokens,
+            usage.output_tokens,
         )
 
     def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
@@ -218,6 +237,16 @@ class _CallSink:
 def _carried(value: object) -> CarriedValue:
     assert isinstance(value, CarriedValue)
     return value
+
+
+def _has_remote(command: StartActivation) -> bool:
+    """A payload must be fetched."""
+    for facet in command.facets:
+        for values in facet.fields.values():
+            for value in values:
+                if _carried(value).is_remote:
+                    return True
+    return False
 
 
 def _read(facet: Facet) -> Inputs:

@@ -1,62 +1,46 @@
-"""The Execute stream to one replica: many activations of many calls share it.
+"""The link to one replica: many activations of many calls share it.
 
-A sender appends a serialized single-command frame and wakes the pump; the pump joins what is queued (protobuf frames
-concatenate) and writes at once. Results are handled in the reader, without a task per message. The stream is the
-replica's liveness: when it breaks, or stays silent for longer than the heartbeats allow, everything on it is lost.
+A sender appends a serialized single-command frame to the session's outbox; the transport joins what is queued (protobuf
+frames concatenate) and writes as soon as it can. Results are handled where they are read, without a task per message. The
+link is the replica's liveness: when it breaks, or stays silent for longer than the heartbeats allow, everything on it is
+lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
-from omniflow.codec.error import error_from_rpc, status_from_proto
+from omniflow.codec.error import error_from_rpc
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.internal_rpc import MAX_FRAME_BYTES
+from omniflow.links.port import LaneKind
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
-from omniflow_core.control.events import (
-    ActivationAccepted,
-    ActivationFailed,
-    ActivationFinished,
-    ActivationYielded,
-)
+from omniflow_core.control.events import ActivationAccepted, ActivationFailed
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
-from omniflow_server.control.carried import CarriedValue
+from omniflow_server.control import results
+from omniflow_server.control.frames import varint
 from omniflow_server.control.registry import Registration
+from omniflow_server.control.segments import HostedRun
+from omniflow_server.control.transport.choice import transports_to
+from omniflow_server.control.transport.grpc_stream import CHANNEL_OPTIONS
+from omniflow_server.control.transport.session import LinkSession
 
 if TYPE_CHECKING:
     from omniflow_server.control.call import Call
 
 log = logging.getLogger(__name__)
 
-SILENCE_LIMIT_S = 3.0
-"""Replicas send a heartbeat every second; three missing ones mean that the process hangs or its host is gone."""
-SILENCE_ROUNDS = 6
-"""The silence is counted in rounds of a sleep, not by the clock: when it is this process that stood still (SIGSTOP, a
-suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
-JOINED_BYTES = 1024 * 1024
-"""Commands are joined up to this size; a single larger one goes in a frame of its own."""
 RELEASE_BATCH = 1000
-CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
-    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a dead connection must not be shared with the next incarnation
-)
 
-_FINISH_REASONS = {
-    graph_event_pb2.FINISH_REASON_STOP: "stop",
-    graph_event_pb2.FINISH_REASON_LENGTH: "length",
-    graph_event_pb2.FINISH_REASON_TOOL_CALLS: "tool_calls",
-}
+_COMMANDS = b"\x0a"  # ExecuteRequest.commands = 1, length-delimited
+_HANDLE = b"\x08"  # ExecuteCommand.handle = 1, varint
+_START = b"\x1a"  # ExecuteCommand.start = 3, length-delimited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +50,27 @@ class ControlIdentity:
     control_id: str
     incarnation_id: str
     value_endpoint: str
+    lanes: tuple[LaneKind, ...] = ()
+    """Same-host lanes that it takes, the one it prefers first."""
 
 
 class _InFlight:
     """An activation on this link."""
 
-    __slots__ = ("activation_id", "attempt", "call", "node")
+    __slots__ = ("activation_id", "attempt", "call", "has_segment", "node", "run")
 
-    def __init__(self, call: Call, activation_id: int, node: str, attempt: int) -> None:
+    def __init__(self, call: Call, activation_id: int, node: str, attempt: int, has_segment: bool) -> None:
         self.call = call
         self.activation_id = activation_id
         self.node = node
         self.attempt = attempt
+        self.has_segment = has_segment
+        self.run: HostedRun | None = None
+        """What the replica starts below it inside the segment that it was started with."""
 
 
 class ReplicaLink:
-    """A stream to a replica, from its hello to its loss. `run` is its life; all methods on the loop's thread."""
+    """A link to a replica, from its hello to its loss. `run` is its life; all methods on the loop's thread."""
 
     def __init__(self, registration: Registration, identity: ControlIdentity, *, on_idle: Callable[[], None]) -> None:
         self.registration = registration
@@ -89,23 +78,23 @@ class ReplicaLink:
         self._on_idle = on_idle
         self._in_flight: dict[int, _InFlight] = {}
         self._handles: dict[tuple[str, int], int] = {}
-        self._queue: deque[bytes] = deque()
-        self._wake = asyncio.Event()
         self._next_handle = 1
+        self.name = f"{registration.replica.role}/{registration.replica.replica_id}"
+        self.interfaces = frozenset(registration.replica.interfaces)
         self._unreleased: list[str] = []
         self._is_connected = False
         self.value_endpoint = ""
-        self._heard = False
-        self._is_silent = False
+        self._session = self._new_session(lambda _: None)
         self._stub: pb_grpc.RoleExecutionServiceStub | None = None
 
-    @property
-    def name(self) -> str:
-        return f"{self.registration.replica.role}/{self.registration.replica.replica_id}"
+    def renew(self, registration: Registration) -> None:
+        """The same life of the replica has registered again."""
+        self.registration = registration
+        self.interfaces = frozenset(registration.replica.interfaces)
 
     @property
     def is_connected(self) -> bool:
-        """The stream is open and the replica has answered its hello."""
+        """The replica has answered the hello, and the link is not lost since."""
         return self._is_connected
 
     @is_connected.setter
@@ -126,11 +115,11 @@ class ReplicaLink:
     def start(self, call: Call, activation_id: int, node: str, attempt: int, message: pb.StartActivation) -> None:
         """Sends an activation. Raises MESSAGE_TOO_LARGE for inputs that would break the stream, and with it others' work."""
         handle = self._next_handle
-        frame = _frame(pb.ExecuteCommand(handle=handle, start=message))
+        frame = start_frame(handle, message)
         if len(frame) > MAX_FRAME_BYTES:
             raise _too_large(node, len(frame))
         self._next_handle += 1
-        self._in_flight[handle] = _InFlight(call, activation_id, node, attempt)
+        self._in_flight[handle] = _InFlight(call, activation_id, node, attempt, message.HasField("segment"))
         self._handles[call.call_id, activation_id] = handle
         self._send(frame)
 
@@ -140,10 +129,21 @@ class ReplicaLink:
         if handle is not None:
             self._send(_frame(pb.ExecuteCommand(handle=handle, yield_ack=pb.YieldAck(next_ordinal=next_ordinal))))
 
+    def ack_inner(self, handle: int, inner_id: int, next_ordinal: int) -> None:
+        """The same for an activation inside a segment."""
+        if handle in self._in_flight:
+            ack = pb.YieldAck(next_ordinal=next_ordinal, inner_activation_id=inner_id)
+            self._send(_frame(pb.ExecuteCommand(handle=handle, yield_ack=ack)))
+
     def cancel(self, call_id: str, activation_id: int, reason: str) -> None:
         """Tells the activation to stop; its end is still reported."""
         handle = self._handles.get((call_id, activation_id))
         if handle is not None:
+            self.cancel_handle(handle, reason)
+
+    def cancel_handle(self, handle: int, reason: str) -> None:
+        """Tells what runs under a handle to stop."""
+        if handle in self._in_flight:
             self._send(_frame(pb.ExecuteCommand(handle=handle, cancel=pb.CancelActivation(reason=reason))))
 
     async def cancel_call(self, call_id: str, reason: str) -> None:
@@ -168,109 +168,38 @@ class ReplicaLink:
                 log.info("release at %s was not answered: %s", self.name, error_from_rpc(error).reason)
                 return
 
-    def _send(self, frame: bytes) -> None:
-        self._queue.append(frame)
-        self._wake.set()
-
-    # --- the stream -------------------------------------------------------------------------------------------------
+    # --- the session ------------------------------------------------------------------------------------------------
 
     async def run(self, on_connected: Callable[[ReplicaLink], None]) -> None:
-        """Connects and serves until the stream ends; everything in flight is then lost. Does not raise for that."""
-        self._is_silent = False
+        """Connects and serves until the link is lost, and everything in flight with it. Does not raise for that."""
+        self._session = self._new_session(on_connected)  # commands for what is lost do not reach the next session
+        replica = self.registration.replica
         try:
-            async with grpc.aio.insecure_channel(
-                self.registration.replica.endpoint, options=CHANNEL_OPTIONS
-            ) as channel:
+            async with grpc.aio.insecure_channel(replica.endpoint, options=CHANNEL_OPTIONS) as channel:
                 self._stub = pb_grpc.RoleExecutionServiceStub(channel)
-                execute: Any = channel.stream_stream(
-                    "/omniflow.role.v1.RoleExecutionService/Execute",
-                    request_serializer=None,
-                    response_deserializer=None,
-                )
-                await self._serve(execute(), on_connected)
-        except grpc.RpcError as error:
-            log.info("stream to %s ended: %s", self.name, error_from_rpc(error).reason)
-        except TimeoutError:
-            log.warning("replica %s did not answer the hello within %.0f s", self.name, SILENCE_LIMIT_S)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._is_silent or (task is not None and task.cancelling()):
-                raise  # by the owner; the watchdog's cancel of the stream reads the same
-        except Exception as error:
-            log.error("replica %s broke the protocol of its stream", self.name, exc_info=error)
+                await self._session.run(lambda: transports_to(replica, self._identity.lanes, channel))
         finally:
             self.is_connected = False
             self._stub = None
             self._lose_all()
 
-    async def _serve(
-        self,
-        stream: Any,
-        on_connected: Callable[[ReplicaLink], None],
-    ) -> None:
+    def _new_session(self, on_connected: Callable[[ReplicaLink], None]) -> LinkSession:
         hello = pb.ControlHello(
             control_id=self._identity.control_id,
             incarnation_id=self._identity.incarnation_id,
             replica_incarnation_id=self.registration.replica.incarnation_id,
             value_endpoint=self._identity.value_endpoint,
         )
-        try:
-            async with asyncio.timeout(SILENCE_LIMIT_S):
-                await stream.write(pb.ExecuteRequest(commands=(pb.ExecuteCommand(hello=hello),)).SerializeToString())
-                first = await stream.read()
-            if first is grpc.aio.EOF:
-                return
-            self._connected(pb.ExecuteResponse.FromString(first), on_connected)
-            writer = asyncio.ensure_future(self._write(stream))
-            watchdog = asyncio.ensure_future(self._watch(stream))
-            try:
-                await self._read(stream)
-            finally:
-                writer.cancel()
-                watchdog.cancel()
-                await asyncio.gather(writer, watchdog, return_exceptions=True)
-        finally:
-            stream.cancel()
 
-    def _connected(self, frame: pb.ExecuteResponse, on_connected: Callable[[ReplicaLink], None]) -> None:
-        hello = frame.results[0].hello
-        self.value_endpoint = hello.value_endpoint
-        self.is_connected = True
-        on_connected(self)
-        self._handle_frame(frame)
+        def on_hello(answer: pb.ReplicaHello) -> None:
+            self.value_endpoint = answer.value_endpoint
+            self.is_connected = True
+            on_connected(self)
 
-    async def _write(self, stream: Any) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                frame = self._queue.popleft()
-                if self._queue:
-                    parts, size = [frame], len(frame)
-                    while self._queue and size + len(self._queue[0]) <= JOINED_BYTES:
-                        parts.append(self._queue.popleft())
-                        size += len(parts[-1])
-                    frame = b"".join(parts)
-                await stream.write(frame)
+        return LinkSession(self.name, hello, on_hello=on_hello, on_message=self._handle_frame)
 
-    async def _watch(self, stream: Any) -> None:
-        """Ends the stream when the replica has been silent for too long."""
-        limit_s, silent_rounds = SILENCE_LIMIT_S, 0
-        while silent_rounds < SILENCE_ROUNDS:
-            self._heard = False
-            await asyncio.sleep(limit_s / SILENCE_ROUNDS)
-            silent_rounds = 0 if self._heard else silent_rounds + 1
-        log.warning("replica %s was silent for %.0f s", self.name, SILENCE_LIMIT_S)
-        self._is_silent = True
-        stream.cancel()
-
-    async def _read(self, stream: Any) -> None:
-        while True:
-            frame = await stream.read()
-            if frame is grpc.aio.EOF:
-                return
-            self._heard = True
-            self._handle_frame(pb.ExecuteResponse.FromString(frame))
+    def _send(self, frame: bytes) -> None:
+        self._session.outbox.send(frame)
 
     def _handle_frame(self, frame: pb.ExecuteResponse) -> None:
         had_room = self.has_room
@@ -279,54 +208,66 @@ class ReplicaLink:
             if in_flight is None:
                 continue  # a heartbeat, or a result of an activation that has ended here
             kind = result.WhichOneof("result")
-            if kind == "yield":
-                self._on_yield(in_flight, result)
+            if kind == "completed":
+                self._on_completed(result.handle, in_flight, result.completed)
+            elif kind == "yield":
+                self._on_yield(in_flight, getattr(result, "yield"))
+            elif kind == "segment_step":
+                self._on_step(in_flight, result.segment_step)
             elif kind == "accepted":
-                in_flight.call.handle(ActivationAccepted(in_flight.activation_id, in_flight.attempt))
-            elif kind == "completed":
-                self._on_completed(in_flight, result)
+                self._on_accepted(result.handle, in_flight)
             elif kind == "failed":
-                self._on_failed(in_flight, result)
+                self._on_failed(result.handle, in_flight, result.failed)
             elif kind == "progress":
                 event = graph_event_pb2.GraphEvent(node=in_flight.node, progress=result.progress)
                 in_flight.call.append_event(event)
         if not had_room and self.has_room:
             self._on_idle()
 
-    def _on_yield(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
-        message = getattr(result, "yield")
-        fields: dict[str, CarriedValue] = {}
-        stored_bytes = 0
-        for name, value in message.fields.items():
-            carried = fields[name] = CarriedValue(message=value)
-            stored_bytes += carried.stored_bytes
-        in_flight.call.handle(
-            ActivationYielded(
-                in_flight.activation_id, message.ordinal, fields, message.ByteSize(), in_flight.attempt, stored_bytes
-            )
-        )
+    def _on_accepted(self, handle: int, in_flight: _InFlight) -> None:
+        call, activation_id = in_flight.call, in_flight.activation_id
+        call.handle(ActivationAccepted(activation_id, in_flight.attempt, in_flight.has_segment))
+        hosted = call.scheduler.segment_of(activation_id) if in_flight.has_segment else None
+        if hosted is not None:
+            in_flight.run = HostedRun(call, activation_id, hosted, self, handle)
 
-    def _on_completed(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
-        self._forget(result.handle, in_flight)
-        done = result.completed
-        in_flight.call.handle(
-            ActivationFinished(
-                in_flight.activation_id,
-                done.yield_count,
-                _FINISH_REASONS.get(done.finish_reason, ""),
-                done.usage.input_tokens,
-                done.usage.cached_input_tokens,
-                done.usage.output_tokens,
-                in_flight.attempt,
-            )
-        )
+    def _on_yield(self, in_flight: _InFlight, message: pb.ActivationYield) -> None:
+        event = results.yielded(in_flight.activation_id, in_flight.attempt, message)
+        if event.stored_bytes:
+            in_flight.call.keeping_replicas.add(self)
+        in_flight.call.handle(event)
 
-    def _on_failed(self, in_flight: _InFlight, result: pb.ExecuteResult) -> None:
-        self._forget(result.handle, in_flight)
-        error = status_from_proto(result.failed.status)
-        if result.failed.is_retryable and error.reason is Reason.DRAINING:
+    def _on_step(self, in_flight: _InFlight, step: pb.SegmentStep) -> None:
+        if in_flight.run is None:
+            return  # the call had ended when it was accepted
+        for event in step.events:
+            error = in_flight.run.take(event)
+            if error is not None:
+                in_flight.call.cancel_with(error)
+                return
+
+    def _on_completed(self, handle: int, in_flight: _InFlight, message: pb.ActivationCompleted) -> None:
+        self._forget(handle, in_flight)
+        if in_flight.run is not None:
+            in_flight.run.end(None)
+            return
+        event = results.finished(in_flight.activation_id, in_flight.attempt, message)
+        if event.stored_bytes:
+            in_flight.call.keeping_replicas.add(self)
+        in_flight.call.handle(event)
+
+    def _on_failed(self, handle: int, in_flight: _InFlight, message: pb.ActivationFailed) -> None:
+        self._forget(handle, in_flight)
+        error = results.error_of(message, in_flight.node)
+        if message.is_retryable and error.reason is Reason.DRAINING:
             error = self._lost(in_flight)  # for its activations a replica that was shut down is as good as dead
-        in_flight.call.handle(ActivationFailed(in_flight.activation_id, _named(error, in_flight), in_flight.attempt))
+        self._fail(in_flight, error)
+
+    def _fail(self, in_flight: _InFlight, error: ErrorInfo) -> None:
+        if in_flight.run is not None:
+            in_flight.run.end(error)
+        else:
+            in_flight.call.handle(ActivationFailed(in_flight.activation_id, error, in_flight.attempt))
 
     def _forget(self, handle: int, in_flight: _InFlight) -> None:
         del self._in_flight[handle]
@@ -336,10 +277,9 @@ class ReplicaLink:
     def _lose_all(self) -> None:
         lost, self._in_flight = self._in_flight, {}
         self._handles.clear()
-        self._queue.clear()  # commands for what is lost must not reach the next stream
         for in_flight in lost.values():
             in_flight.call.activation_ended(in_flight.activation_id)
-            in_flight.call.handle(ActivationFailed(in_flight.activation_id, self._lost(in_flight), in_flight.attempt))
+            self._fail(in_flight, self._lost(in_flight))
 
     def _lost(self, in_flight: _InFlight) -> ErrorInfo:
         return ErrorInfo(
@@ -349,9 +289,11 @@ class ReplicaLink:
         )
 
 
-def _named(error: ErrorInfo, in_flight: _InFlight) -> ErrorInfo:
-    """The error with the node in its metadata, whatever the replica said."""
-    return dataclasses.replace(error, metadata={"node": in_flight.node, **error.metadata})
+def start_frame(handle: int, message: pb.StartActivation) -> bytes:
+    """An ExecuteRequest with one start. Wrapped by hand: each message around a message would copy all of it."""
+    start = message.SerializeToString()
+    command = b"".join((_HANDLE, varint(handle), _START, varint(len(start)), start))
+    return b"".join((_COMMANDS, varint(len(command)), command))
 
 
 def _frame(command: pb.ExecuteCommand) -> bytes:

@@ -79,6 +79,8 @@ class Kind(enum.IntEnum):
     """An answer of `count_of`."""
     DIGEST = 22
     """An answer of `digest_of`."""
+    LAST = 23
+    """The yield that came with the end of its activation: its fields and size."""
 
 
 # Arithmetic on members of an enum costs as much as the rest of an entry.
@@ -148,7 +150,8 @@ class CallRecorder:
             kind, attempt, activation = _YIELDED, event.attempt, event.activation_id
             ordinal, size = event.ordinal, event.size_bytes
         elif type(event) is ActivationAccepted:
-            kind, attempt, text, activation, ordinal, size = _ACCEPTED, event.attempt, 0, event.activation_id, 0, 0
+            kind, attempt, text, activation, size = _ACCEPTED, event.attempt, 0, event.activation_id, 0
+            ordinal = int(event.hosts_segment)
         else:
             kind, attempt, text, activation, ordinal, size = _ENCODE[type(event)](self, event)
         try:
@@ -223,7 +226,14 @@ class CallRecorder:
         return self._codes.setdefault(text, len(self._codes))
 
     def _add(
-        self, kind: Kind, *, text: str = "", activation: int = 0, ordinal: int = 0, size: int = 0, more: int = 0
+        self,
+        kind: Kind,
+        *,
+        text: str | tuple[str, ...] = "",
+        activation: int = 0,
+        ordinal: int = 0,
+        size: int = 0,
+        more: int = 0,
     ) -> None:
         """A detail of the next event."""
         if self._is_open and len(self._entries) < self._limit_bytes:
@@ -252,6 +262,8 @@ class CallRecorder:
             self._add(Kind.TOKENS, activation=event.input_tokens, ordinal=event.output_tokens, size=cached)
         if event.histories:
             self._add(Kind.HISTORIES, size=len(event.histories))
+        if event.last is not None and not self._is_sealed:
+            self._add(Kind.LAST, text=tuple(event.last), size=event.size_bytes, more=event.stored_bytes)
         text = self._code(event.finish_reason)
         return _FINISHED, event.attempt, text, event.activation_id, event.yield_count, 0
 
@@ -326,6 +338,7 @@ class _Details:
         self.stored_bytes = 0
         self.tokens = (0, 0, 0)
         self.histories = 0
+        self.last: tuple[str, int, int] | None = None
         self.counts: list[int | None] = []
         self.digests: list[bytes] = []
 
@@ -341,6 +354,8 @@ class _Details:
                 self.tokens = (activation, size, ordinal)
             case Kind.HISTORIES:
                 self.histories = size
+            case Kind.LAST:
+                self.last = (text, size, more)
             case Kind.COUNT:
                 self.counts.append(None if ordinal == _NOT_A_COUNT else size)
             case Kind.DIGEST:
@@ -357,13 +372,17 @@ def _event(
             value = StandIn(index, text) if ordinal & _HAS_VALUE else None
             return InputArrived(text, value, bool(ordinal & _IS_LAST), size)
         case Kind.ACCEPTED:
-            return ActivationAccepted(activation, attempt)
+            return ActivationAccepted(activation, attempt, bool(ordinal))
         case Kind.YIELDED:
             fields = {name: StandIn(index, name) for name in text.split(",") if name}
             return ActivationYielded(activation, ordinal, fields, size, attempt, details.stored_bytes)
         case Kind.FINISHED:
             histories = tuple(StandIn(index, str(number)) for number in range(details.histories))
-            return ActivationFinished(activation, ordinal, text, *details.tokens, attempt, histories)
+            finished = ActivationFinished(activation, ordinal, text, *details.tokens, attempt, histories)
+            if details.last is not None:
+                names, finished.size_bytes, finished.stored_bytes = details.last
+                finished.last = {name: StandIn(index, name) for name in names.split(",") if name}
+            return finished
         case Kind.FAILED:
             return ActivationFailed(activation, _error(text), attempt)
         case _:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omniflow.links.port import LaneKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
@@ -13,6 +15,9 @@ class ControlSettings:
     """gRPC target that clients reach; loopback unless the operator says otherwise."""
     internal_listen: str = ""
     """gRPC target for role servers; empty: a unix socket `control.sock` in the runtime directory."""
+    lanes: tuple[LaneKind, ...] = (LaneKind.UNIX_FRAMES,)
+    """Lanes to roles of this host, tried before gRPC in this order where a role offers them: unix-frames, zmq-ipc. The
+    roles that `omniflow up` starts listen on the same; none: gRPC only."""
     control_id: str = "control-0"
     """Identifier of the process, kept across restarts."""
     interfaces: tuple[str, ...] = ()
@@ -44,6 +49,9 @@ class ControlSettings:
     """Bytes of uploaded payloads kept at once, over all calls; more is refused with BUFFER_FULL."""
     yield_window: int = 64
     """Undelivered yields of one activation unless its node says otherwise."""
+    segments: bool = True
+    """Roles iterate loops and chains of their own nodes by themselves; without, every activation passes the control plane,
+    with the same results."""
     byte_credit: int = 1024 * 1024
     """Undelivered bytes of one activation's yields."""
     inline_threads: int = 4

@@ -131,6 +131,7 @@ def _replicas(
                 *("--interfaces", ",".join(role.interfaces)),
                 *own_interfaces,
                 *("--registry", registry, "--listen", unix_target(runtime / f"{replica_id}.sock")),
+                *("--lanes", ",".join(kind.value for kind in settings.control.lanes)),
             ),
             env=dict(role.env),
             log=log_of(runtime, replica_id),

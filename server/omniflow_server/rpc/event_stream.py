@@ -1,6 +1,7 @@
 """Event streams to clients: the queued events of any number of calls, packed into as few messages as they fit.
 
-A stream is one task that writes; readers wake it. What is queued goes out at once, nothing is delayed to batch.
+A stream is one task that writes; readers wake it. What is queued goes out at once, nothing is delayed to batch but a call's
+acceptance.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MESSAGE_BYTES = 256 * 1024
 EXTRA_LIMIT = 256
 """Events outside of any log that may wait to be written."""
 DEFAULT_HEARTBEAT_S = 15.0
+_COMPANY_S = 0.002
+"""A new call's acceptance waits so long for a first value to travel with: a message costs more than most short calls."""
 
 
 class _Attached:
@@ -63,7 +66,10 @@ class EventStream:
         attached.reader = reader = self._calls.attach(call, after_sequence, self._on_ready)
         attached.next_heartbeat_s = asyncio.get_running_loop().time() + attached.heartbeat_s
         self._attached[reader] = attached
-        if reader.has_more or reader.is_done:
+        if after_sequence == 0 and not is_replayed and not reader.is_done:
+            # So far it has only been accepted, and nobody waits for that as they wait for its first value.
+            asyncio.get_running_loop().call_later(_COMPANY_S, self._on_late, reader)
+        elif reader.has_more or reader.is_done:
             self._on_ready(reader)
         return reader
 
@@ -107,6 +113,10 @@ class EventStream:
             for reader, attached in self._attached.items():
                 self._calls.detach(attached.call, reader)
             self._attached.clear()
+
+    def _on_late(self, reader: LogReader) -> None:
+        if reader in self._attached and reader.has_more:
+            self._on_ready(reader)
 
     def _on_ready(self, reader: LogReader) -> None:
         attached = self._attached[reader]

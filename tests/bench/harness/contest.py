@@ -47,6 +47,8 @@ class Contestant:
     run: Callable[[], Awaitable[Work]]
     processes: Mapping[str, int] = field(default_factory=dict)
     """Processes that take part besides this one: process identifiers by name."""
+    is_optional: bool = False
+    """When it fails it is out, and the contest goes on without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +67,16 @@ class Round:
 class Results:
     """All rounds of all contestants of one contest."""
 
-    def __init__(self, rounds: Mapping[str, Sequence[Round]], looks: Sequence[Noise]) -> None:
+    def __init__(
+        self,
+        rounds: Mapping[str, Sequence[Round]],
+        looks: Sequence[Noise],
+        failures: Mapping[str, str] | None = None,
+    ) -> None:
         self.rounds = rounds
         self.looks = looks
+        self.failures = failures or {}
+        """What was wrong with optional contestants that failed; they have no rounds."""
 
     def rates(self, name: str) -> list[float]:
         """Operations a second, by round."""
@@ -122,18 +131,34 @@ class Results:
 
 async def compete(contestants: Sequence[Contestant], options: Options, *, warmups: int = 1) -> Results:
     """Runs everybody in turn, `warmups` times without and `options.rounds` times with the clock."""
+    done: dict[str, list[Round]] = {contestant.name: [] for contestant in contestants}
+    failures: dict[str, str] = {}
     for _ in range(warmups):
         for contestant in contestants:
-            await contestant.run()
-    done: dict[str, list[Round]] = {contestant.name: [] for contestant in contestants}
+            await _play(contestant, failures)
     looks: list[Noise] = []
     for index in range(options.rounds):
         await noise.wait_quiet(options.patience_s)
         looks.append(await noise.look())
         shift = index % len(contestants)
         for contestant in (*contestants[shift:], *contestants[:shift]):
-            done[contestant.name].append(await _round(contestant))
-    return Results(done, looks)
+            round = await _play(contestant, failures)
+            if round is not None:
+                done[contestant.name].append(round)
+    return Results({name: rounds for name, rounds in done.items() if name not in failures}, looks, failures)
+
+
+async def _play(contestant: Contestant, failures: dict[str, str]) -> Round | None:
+    """A round, unless the contestant is out, or fails now and may."""
+    if contestant.name in failures:
+        return None
+    try:
+        return await _round(contestant)
+    except Exception as error:
+        if not contestant.is_optional:
+            raise
+        failures[contestant.name] = str(error) or type(error).__name__
+        return None
 
 
 async def _round(contestant: Contestant) -> Round:

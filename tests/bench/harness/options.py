@@ -14,6 +14,8 @@ class Options:
     """How long a round may wait for others to leave the machine alone."""
     is_quick: bool = False
     """A tenth of the work: shows that the bench runs, its figures mean little."""
+    has_peers: bool = False
+    """Other systems take part where a bench has some; their environments are built first."""
 
     def scaled(self, count: int) -> int:
         """An amount of work."""

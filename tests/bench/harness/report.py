@@ -46,6 +46,15 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One more table of a report."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A bench's outcome."""
 
@@ -57,11 +66,18 @@ class Report:
     looks: Sequence[Noise]
     details: Mapping[str, object]
     notes: Sequence[str] = field(default_factory=tuple)
+    sections: Sequence[Section] = field(default_factory=tuple)
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    """Contestants that could not be measured, and why."""
 
     def text(self) -> str:
         """For people."""
         quiet = noise.summary(self.looks)
-        lines = [self.title, *table(self.columns, self.rows), *map(str, self.checks), *self.notes]
+        lines = [self.title, *table(self.columns, self.rows)]
+        for section in self.sections:
+            lines += ["", section.title, *table(section.columns, section.rows)]
+        lines += [*map(str, self.checks), *(f"NOT RUN  {name}: {reason}" for name, reason in self.not_run.items())]
+        lines += self.notes
         lines.append(
             f"noise: others {quiet['busy_share_p50']:.0%} of the CPU typical, {quiet['busy_share_max']:.0%} worst; "
             f"spin x{quiet['spin_slowdown_p50']:.2f} typical, x{quiet['spin_slowdown_max']:.2f} worst; "
@@ -79,6 +95,7 @@ class Report:
             "machine": machine(),
             "noise": {"summary": noise.summary(self.looks), "looks": noise.as_json(self.looks)},
             "checks": [{**asdict(check), "is_met": check.is_met} for check in self.checks],
+            "not_run": dict(self.not_run),
             "results": self.details,
         }
         path.write_text(json.dumps(content, indent=1) + "\n")

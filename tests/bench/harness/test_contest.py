@@ -44,6 +44,28 @@ async def test_contest_does_not_time_the_warm_up() -> None:
     assert (len(results.rounds["A"]), len(results.looks)) == (2, 2)
 
 
+async def test_contest_goes_on_without_an_optional_contestant_that_fails() -> None:
+    log: list[str] = []
+
+    async def fail() -> Work:
+        log.append("B")
+        raise RuntimeError("no such device")
+
+    fails = Contestant(name="B", run=fail, is_optional=True)
+    results = await compete([contestant("A", log), fails, contestant("C", log)], Options(rounds=2))
+    assert "".join(log) == "ABC" + "AC" + "CA"
+    assert set(results.rounds) == {"A", "C"}
+    assert results.failures == {"B": "no such device"}
+
+
+async def test_contest_ends_when_another_contestant_fails() -> None:
+    async def fail() -> Work:
+        raise RuntimeError("no such device")
+
+    with pytest.raises(RuntimeError, match="no such device"):
+        await compete([Contestant(name="A", run=fail)], Options(rounds=2))
+
+
 async def test_contest_measures_the_processes_that_take_part() -> None:
     async def spin() -> Work:
         sum(range(300_000))

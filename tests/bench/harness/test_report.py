@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.bench.harness import report
 from tests.bench.harness.noise import Noise
-from tests.bench.harness.report import Check, Report, table
+from tests.bench.harness.report import Check, Report, Section, table
 
 QUIET = Noise(
     busy_share=0.0, spin_wall_ms=10.0, spin_cpu_ms=10.0, timer_late_p50_ms=0.1, timer_late_p99_ms=0.2, load=0.5
@@ -66,10 +67,19 @@ def test_report_says_what_holds_and_what_does_not() -> None:
     assert lines[-1].startswith("noise: others 0% of the CPU typical")
 
 
+def test_report_shows_further_tables_and_what_did_not_run() -> None:
+    more = Section(title="streams", columns=["kind", "per s"], rows=[["raw", "5"]])
+    report = dataclasses.replace(example(), sections=[more], not_run={"peer": "cannot be installed"}, notes=["a note"])
+    lines = report.text().splitlines()
+    assert lines[lines.index("streams") + 3] == "raw       5"
+    assert lines[-3:-1] == ["NOT RUN  peer: cannot be installed", "a note"]
+
+
 def test_report_writes_everything_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    content = json.loads(example().write().read_text())
+    content = json.loads(dataclasses.replace(example(), not_run={"peer": "no wheel"}).write().read_text())
     assert content["bench"] == "example"
+    assert content["not_run"] == {"peer": "no wheel"}
     assert [check["is_met"] for check in content["checks"]] == [True, False]
     assert content["results"] == {"floor": {"per_s": 10}}
     assert content["noise"]["summary"]["spin_slowdown_max"] == 1.0

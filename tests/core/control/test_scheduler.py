@@ -43,6 +43,31 @@ def test_call_runs_a_chain_to_its_end() -> None:
     )
 
 
+def test_last_yield_may_come_with_the_end() -> None:
+    drive = Driven(CHAIN)
+    drive.admit(x="v")
+    number = drive.starts["a"].activation_id
+    assert drive(ActivationFinished(number, 1, last={"y": "w"})) == ["start b main(x=w)"]
+    number = drive.starts["b"].activation_id
+    assert drive(ActivationFinished(number, 1, last={"y": "z"})) == ["emit out=z", "finish stop", "release"]
+
+
+def test_last_yield_is_counted_with_those_before() -> None:
+    drive = Driven(graph((node("a", is_streaming=True),), "x>a.x a.y>out"))
+    drive.admit(x="v")
+    drive.give("a", y="p")
+    number = drive.starts["a"].activation_id
+    assert drive(ActivationFinished(number, 2, last={"y": "q"})) == ["emit out=q", "finish stop", "release"]
+
+
+def test_last_yield_of_a_second_output_that_is_not_allowed_ends_the_call_and_the_activation() -> None:
+    drive = Driven(graph((node("a", is_streaming=False),), "x>a.x a.y>out"))
+    drive.admit(x="v")
+    drive.give("a", y="p")
+    number = drive.starts["a"].activation_id
+    assert drive(ActivationFinished(number, 2, last={"y": "q"})) == ["fail INTERNAL", "release"]
+
+
 def test_start_names_node_group_fields_and_path() -> None:
     scheduler = CallScheduler(plan_graph(CHAIN))
     (start,) = scheduler.handle(CallAdmitted({"x": "v"}))

@@ -24,10 +24,21 @@ def test_plan_chain_compiles_deliveries_and_emissions() -> None:
 
 
 def test_plan_reaches_only_outputs_that_work_can_still_give() -> None:
-    plan = plan_graph(graph((node("a"), node("b")), "x>a.x a.y>b.x a.y>first b.y>second", outputs="first second"))
+    nodes = (node("a"), node("b"), node("c"))
+    plan = plan_graph(graph(nodes, "x>a.x a.y>b.x b.y>c.x b.y>first c.y>second", outputs="first second"))
     assert plan.source.reaches == (0, 1)
-    assert plan.nodes["a"].reaches == (0, 1)
-    assert plan.nodes["b"].reaches == (1,)
+    assert plan.nodes["b"].reaches == (0, 1)
+    assert plan.nodes["c"].reaches == (1,)
+
+
+def test_plan_output_of_one_activation_needs_no_order() -> None:
+    """What a single activation gives is in order by itself, be it a stream; several could overtake each other."""
+    nodes = (node("a"), node("b"))
+    plan = plan_graph(graph(nodes, "x>a.x a.y>b.x a.y>first b.y>second", outputs="first second"))
+    assert plan.ordered_outputs == ("second",)
+    assert [e.order for e in plan.nodes["a"].emissions] == [-1]
+    both = plan_graph(graph(nodes, "x>a.x x>b.x a.y>out b.y>out", outputs="out"))
+    assert both.ordered_outputs == ("out",)
 
 
 def test_plan_unordered_output_has_no_order() -> None:

@@ -7,12 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from omniflow.interface import Context, Inputs, Outputs
 from omniflow.role.v1 import role_execution_service_pb2 as messages
 from omniflow_core.errors import Reason
 from omniflow_roles.noop import Block, Count, CountBlocking, Echo, Sleep, Stubborn
 from tests.roles.driver import Driver, dial, kinds
 from tests.roles.running import driving, eventually, running
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 
 async def cancelled_within(driver: Driver, handle: int, limit_s: float) -> None:
@@ -178,10 +182,10 @@ async def test_coroutine_that_cleans_up_for_long_gives_its_place_away(tmp_path: 
 
 
 async def test_end_of_the_stream_cancels_what_it_started(tmp_path: Path) -> None:
-    async with running(tmp_path, Sleep(), Count()) as server:
+    async with running(tmp_path, Sleep(), Count(), heartbeat_s=0.05) as server:
         endpoint, life = server.identity.endpoint, server.identity.incarnation_id
         async with dial(endpoint, life) as staying:
-            await staying.parameters(1, "noop.sleep", {"seconds": 0.3})
+            await staying.parameters(1, "noop.sleep", {"seconds": 60})
             for end in ("drop", "half_close"):
                 async with dial(endpoint, life, acks=False) as leaving:
                     await leaving.parameters(1, "noop.sleep", {"seconds": 60})
@@ -191,7 +195,9 @@ async def test_end_of_the_stream_cancels_what_it_started(tmp_path: Path) -> None
                     if result is not None:
                         await result
                     await eventually(lambda: server.host.load().running == 1)
-            assert kinds(await staying.finish(1))[-1] == "completed"
+            await staying.cancel(1, "by its own stream")
+            error, _retryable = await staying.error(1)
+            assert error.message == "by its own stream"
 
 
 async def test_released_call_leaves_nothing_running(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ from omniflow_roles.noop.large import pattern
 from tests.roles.driver import kinds, start_command, values
 from tests.roles.running import driving, eventually
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 async def test_echo_yields_once_and_completes(tmp_path: Path) -> None:
     async with driving(tmp_path, Echo()) as (_, driver):
@@ -77,13 +79,14 @@ async def test_many_activations_share_a_stream(tmp_path: Path) -> None:
             assert values(await driver.finish(handle), "text") == [str(index) for index in range(50)]
 
 
-async def test_results_queue_into_few_messages(tmp_path: Path) -> None:
+async def test_results_queue_into_few_messages(tmp_path: Path, transport: str) -> None:
     async with driving(tmp_path, Burst()) as (_, driver):
         before = driver.message_count
         await driver.parameters(1, "noop.burst", {"count": 2000}, yield_window=5000, byte_credit=1 << 30)
         results = await driver.finish(1)
         assert len(results) == 2002
-        assert driver.message_count - before < 500
+        if transport == "grpc":
+            assert driver.message_count - before < 500
 
 
 async def test_usage_and_finish_reason_are_reported(tmp_path: Path) -> None:
@@ -294,15 +297,6 @@ async def test_input_that_cannot_be_decoded_is_refused_and_named(tmp_path: Path)
         assert "start.facets[0].fields[tensor].values[0]" in error.message
         await driver.start(2, "noop.echo", {"text": "still serving"})
         assert kinds(await driver.finish(2)) == ["accepted", "yield", "completed"]
-
-
-async def test_segment_is_refused_and_not_ignored(tmp_path: Path) -> None:
-    async with driving(tmp_path, Echo()) as (_, driver):
-        command = start_command(1, "noop.echo", {"text": "hi"})
-        command.start.segment.SetInParent()
-        await driver.send(command)
-        error, _retryable = await driver.error(1)
-        assert error.reason is Reason.UNIMPLEMENTED
 
 
 async def test_deadline_ends_what_runs_and_what_waits(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from omniflow_roles.noop import Large, Swallow
 from tests.roles.driver import Driver, Result, kinds, start_command, values
 from tests.roles.running import driving, eventually
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 TEXT = Field(ValueType.TEXT)
 
 

@@ -147,6 +147,23 @@ async def test_sockets_are_private(environment: dict[str, str]) -> None:
         assert stat.S_IMODE(socket_of(environment).parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lanes"),
+    [((), {"frames"}), (("--lanes", ""), set()), (("--lanes", "zmq-ipc,unix-frames"), {"zmq", "frames"})],
+)
+async def test_lanes_are_those_of_the_command_line_and_private(
+    environment: dict[str, str], arguments: tuple[str, ...], lanes: set[str]
+) -> None:
+    with started([*serving("noop.echo"), *arguments], environment):
+        await eventually(socket_of(environment).exists)
+        async with internal_channel(f"unix:{socket_of(environment)}") as channel, asyncio.timeout(10):
+            stub = role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel)
+            await stub.DescribeRole(messages.DescribeRoleRequest(), wait_for_ready=True)
+        paths = list(socket_of(environment).parent.glob("*.*.sock"))
+        assert {path.name.split(".")[1] for path in paths} == lanes
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in paths)
+
+
 async def test_restarted_process_is_another_life_on_the_same_socket(environment: dict[str, str]) -> None:
     lives = []
     for _ in range(2):
@@ -252,6 +269,9 @@ def test_mistakes_on_the_command_line_are_told_without_a_traceback(environment: 
     assert wrong.returncode == 2
     assert "did you mean 'noop.echo'" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+    lane = run(environment, "serve", "--role", "r", "--interfaces", "noop.echo", "--lanes", "pigeons")
+    assert lane.returncode == 2
+    assert "there are unix-frames, zmq-ipc" in lane.stderr
     taken = run(environment, "serve", "--role", "r", "--interfaces", "noop.echo", "--listen", "unix:/no/such/folder/x")
     assert taken.returncode == 2
     assert "cannot listen" in taken.stderr

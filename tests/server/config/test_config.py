@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from omniflow.links.port import LaneKind
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server import config
 from omniflow_server.config import Flag
@@ -109,6 +110,24 @@ def test_load_leaves_variables_of_roles_alone() -> None:
 def test_load_splits_lists_of_variables_at_commas() -> None:
     configuration = config.load(environ={"OMNIFLOW_CONTROL_FLOWS": "assistant, path/to/flow.py:other,"})
     assert configuration.settings.control.flows == ("assistant", "path/to/flow.py:other")
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"),
+    [
+        ("zmq-ipc, unix-frames", (LaneKind.ZMQ_IPC, LaneKind.UNIX_FRAMES)),
+        ("", ()),
+        (None, (LaneKind.UNIX_FRAMES,)),
+    ],
+)
+def test_lanes_are_named_in_the_order_of_preference(text: str | None, lanes: tuple[LaneKind, ...]) -> None:
+    environ = {} if text is None else {"OMNIFLOW_CONTROL_LANES": text}
+    assert config.load(environ=environ).settings.control.lanes == lanes
+
+
+def test_lane_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(OmniFlowError, match="'pigeons' is not one of unix-frames, zmq-ipc"):
+        config.load(environ={"OMNIFLOW_CONTROL_LANES": "pigeons"})
 
 
 def test_shown_hides_a_secret() -> None:

@@ -1,11 +1,11 @@
-"""A role server by script: speaks the Execute protocol, and does what the test says."""
+"""A role server by script: speaks the Execute protocol over gRPC and a lane, and does what the test says."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -21,8 +21,34 @@ from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
 from omniflow.values import Value
 from omniflow_core.errors import ErrorInfo, Reason
 from tests.roles.running import eventually
+from tests.support.pipes import KINDS, Pipe, listen_on_lane
 
 HEARTBEAT_S = 0.5
+
+transport = "grpc"
+"""What control planes are to take: gRPC, or the kind of a lane that roles offer then."""
+
+
+class GrpcPipe:
+    """An Execute stream, as bytes."""
+
+    kind = "grpc"
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    async def read(self) -> bytes | None:
+        request = await self.context.read()
+        return None if request is grpc.aio.EOF else request.SerializeToString()
+
+    async def write(self, message: bytes) -> None:
+        await self.context.write(pb.ExecuteResponse.FromString(message))
+
+    async def end(self) -> None:
+        """The end of the handler says it."""
+
+    def drop(self) -> None:
+        """The server's stop breaks it."""
 
 
 @dataclass(eq=False)
@@ -65,16 +91,16 @@ class Work:
 
 @dataclass(eq=False)
 class Stream:
-    """One Execute stream of a control plane."""
+    """One transport of a control plane."""
 
-    context: Any
+    pipe: Pipe
     hello: pb.ControlHello
     work: dict[int, Work] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(self, *results: pb.ExecuteResult) -> None:
         async with self.lock:
-            await self.context.write(pb.ExecuteResponse(results=results))
+            await self.pipe.write(pb.ExecuteResponse(results=results).SerializeToString())
 
 
 class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
@@ -97,6 +123,9 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
             protocol_revisions=[1],
             max_activations=most,
         )
+        if transport != "grpc":
+            self.offer(transport)
+        self._lanes = contextlib.AsyncExitStack()
         self.streams: list[Stream] = []
         self.work: list[Work] = []
         self.cancelled_calls: list[str] = []
@@ -105,6 +134,12 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
         self.is_silent = False
         """Sends no heartbeats, and answers no hello."""
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def offer(self, kind: str) -> str:
+        """Offers a lane, and listens on it from `listen` on; its address."""
+        address = f"{self._folder.name}/{kind}.sock"
+        self.replica.lanes.add(kind=kind, address=address)
+        return address
 
     async def __aenter__(self) -> Self:
         await self.listen()
@@ -123,9 +158,14 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
         pb_grpc.add_RoleExecutionServiceServicer_to_server(self, self._server)
         self._server.add_insecure_port(self.replica.endpoint)
         await self._server.start()
+        for lane in self.replica.lanes:
+            if lane.kind not in KINDS:
+                continue
+            await self._lanes.enter_async_context(listen_on_lane(lane.kind, lane.address, self.serve))
 
     async def stop(self) -> None:
         """Ends every stream, as a process that dies."""
+        await self._lanes.aclose()
         await self._server.stop(None)
 
     async def next_work(self, count: int) -> list[Work]:
@@ -137,14 +177,18 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
     def of_node(self, node: str) -> list[Work]:
         return [work for work in self.work if work.node == node]
 
-    async def Execute(self, requests: AsyncIterator[pb.ExecuteRequest], context: Any) -> None:
+    async def Execute(self, requests: Any, context: Any) -> None:
+        await self.serve(GrpcPipe(context))
+
+    async def serve(self, pipe: Pipe) -> None:
+        """One transport of a control plane, to its end."""
         stream: Stream | None = None
         beating: asyncio.Task[None] | None = None
         try:
-            async for request in requests:
-                for command in request.commands:
+            while (message := await pipe.read()) is not None:
+                for command in pb.ExecuteRequest.FromString(message).commands:
                     if command.WhichOneof("command") == "hello":
-                        stream = await self._greet(command.hello, context)
+                        stream = await self._greet(command.hello, pipe)
                         beating = asyncio.create_task(self._beat(stream))
                     else:
                         assert stream is not None, "the hello comes first"
@@ -153,10 +197,11 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
             if beating is not None:
                 beating.cancel()
 
-    async def _greet(self, hello: pb.ControlHello, context: Any) -> Stream:
+    async def _greet(self, hello: pb.ControlHello, pipe: Pipe) -> Stream:
         if hello.replica_incarnation_id != self.replica.incarnation_id:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another life")
-        stream = Stream(context, hello)
+            await pipe.end()
+            raise LookupError("another life")
+        stream = Stream(pipe, hello)
         self.streams.append(stream)
         if not self.is_silent:
             await stream.send(pb.ExecuteResult(hello=pb.ReplicaHello(replica=self.replica)))

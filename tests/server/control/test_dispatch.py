@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any, ClassVar
-from unittest import mock
 
 import pytest
 
@@ -23,11 +21,13 @@ from omniflow_core.errors import Reason
 from omniflow_server.compose import ControlPlane
 from omniflow_server.control import link as link_module
 from omniflow_server.control.call import Call
-from omniflow_server.control.registry import Registry
+from omniflow_server.control.transport import session as session_module
 from tests.roles.running import eventually
+from tests.server.control import scripted_role
 from tests.server.control.planes import ended, events, plane, register, start
 from tests.server.control.scripted_role import ScriptedRole, upper
 from tests.server.control.table import kinds
+from tests.support.pipes import KINDS
 
 NAME = "test.remote"
 
@@ -104,6 +104,13 @@ async def made() -> AsyncIterator[ControlPlane]:
     async with plane(Remote, Waiting, graphs=graphs, replica_wait_s=30.0) as control:
         await control.install(control.catalog.compile(skipping()))
         yield control
+
+
+@pytest.fixture(params=KINDS, autouse=True)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What links go over while the test runs."""
+    monkeypatch.setattr(scripted_role, "transport", request.param)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -290,8 +297,7 @@ async def test_silent_replica_is_lost_and_taken_back(
     call = start(made, "one", x="hi")
     await role.next_work(1)
     role.is_silent = True
-    monkeypatch.setattr(link_module, "SILENCE_LIMIT_S", 0.1)
-    _hurry(made)
+    monkeypatch.setattr(session_module, "SILENCE_LIMIT_S", 0.1)
     await ended(call)
     assert failure(call)[0] is Reason.REPLICA_LOST
     await eventually(lambda: len(role.streams) > 2)
@@ -301,22 +307,12 @@ async def test_silent_replica_is_lost_and_taken_back(
     assert texts(await ended(start(made, "one", x="back"))) == ["BACK"]
 
 
-def _hurry(made: ControlPlane) -> None:
-    """Starts the watch anew: it sleeps by the limit that it began with."""
-    (link,) = made.dispatcher._links.values()
-    for task in asyncio.all_tasks():
-        if getattr(task.get_coro(), "__qualname__", "") == "ReplicaLink._watch":
-            stream = task.get_coro().cr_frame.f_locals["stream"]  # type: ignore[union-attr]
-            task.cancel()
-            made.dispatcher._tasks.create_task(link._watch(stream))
-
-
 async def test_commands_for_a_lost_stream_do_not_reach_the_next(made: ControlPlane, role: ScriptedRole) -> None:
     await connected(made, role)
     (link,) = made.dispatcher._links.values()
     call = start(made, "one", x="hi")
     await role.next_work(1)
-    link._queue.append(
+    link._session.outbox.append(
         pb.ExecuteRequest(commands=[pb.ExecuteCommand(handle=77, start=pb.StartActivation())]).SerializeToString()
     )
     await role.stop()
@@ -335,11 +331,10 @@ async def test_replica_that_breaks_the_protocol_is_connected_again(
     call = start(made, "one", x="hi")
     await role.next_work(1)
     (link,) = made.dispatcher._links.values()
-    original, link._handle_frame = link._handle_frame, lambda frame: 1 / 0  # type: ignore[method-assign,assignment]
+    link._session._on_message = lambda frame: 1 / 0  # type: ignore[assignment,return-value]
     await role.work[0].accept()
     await ended(call)
     assert failure(call)[0] is Reason.REPLICA_LOST
-    link._handle_frame = original  # type: ignore[method-assign]
     role.on_work = upper
     assert texts(await ended(start(made, "one", x="back"))) == ["BACK"]
 
@@ -433,27 +428,6 @@ async def test_lease_that_runs_out_does_not_end_the_stream(made: ControlPlane, r
     await eventually(lambda: not made.dispatcher.connected_roles(["worker"]))
     made.registry.expire(float("inf"))
     assert made.dispatcher._links == {}
-
-
-async def test_pause_of_this_process_is_no_silence_of_the_replica(
-    role: ScriptedRole, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long the loop stands still, it counts as one round: heartbeats that came meanwhile are read first."""
-    rounds: list[float] = []
-    identity = link_module.ControlIdentity(control_id="c", incarnation_id="1", value_endpoint="")
-    registration = Registry(lease_ttl_s=3.0).register(role.replica, 0.0)
-    link = link_module.ReplicaLink(registration, identity, on_idle=lambda: None)
-
-    async def sleep(seconds: float) -> None:
-        rounds.append(seconds)
-        link._heard = len(rounds) == 5
-
-    monkeypatch.setattr(link_module, "asyncio", SimpleNamespace(sleep=sleep))
-    stream = mock.Mock()
-    await link._watch(stream)
-    assert sum(rounds[5:]) == pytest.approx(link_module.SILENCE_LIMIT_S)
-    assert len(rounds) == 5 + link_module.SILENCE_ROUNDS
-    stream.cancel.assert_called_once()
 
 
 # --- no replica --------------------------------------------------------------------------------------------------------

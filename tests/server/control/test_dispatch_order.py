@@ -154,11 +154,10 @@ async def test_next_life_of_a_replica_hears_of_the_end_of_the_call(made: Control
     await role.next_work(1)
     await role.stop()
     async with ScriptedRole(NAME, replica_id=role.replica.replica_id, life="2") as again:
-        again.on_work = upper
         await connected(made, again)
         (work,) = await again.next_work(1)
         assert work.start.activation.attempt == 2
-        await work.complete(1)
+        await work.complete()
         assert (await ended(call)).error is None
         await eventually(lambda: again.released_calls == [call.call_id])
 

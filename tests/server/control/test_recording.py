@@ -100,6 +100,26 @@ def test_every_kind_of_event_comes_back() -> None:
     call.check_replay()
 
 
+def test_yield_that_came_with_the_end_comes_back() -> None:
+    call = Recorded(CHAIN)
+    last = ActivationFinished(1, 1, "stop", last={"y": "v"}, size_bytes=5, stored_bytes=2**40)
+    call(CallAdmitted({"x": "v"}), ActivationAccepted(1, hosts_segment=True), last, ActivationFinished(2, 0))
+    came = [recorded.event for recorded in call.events]
+    assert came[1] == ActivationAccepted(1, hosts_segment=True)
+    assert came[2] == dataclasses.replace(last, last={"y": StandIn(2, "y")})
+    call.check_replay()
+
+
+def test_yield_that_comes_with_the_end_of_a_failed_call_is_not_kept() -> None:
+    call = Recorded(CHAIN)
+    call(CallAdmitted({"x": "v"}), CancelRequested(STOP))
+    limit_bytes = call.recorder.seal(1)
+    call(ActivationFinished(1, 1, last={"a name that is kept nowhere else": "v"}))
+    assert call.recorder.size_bytes <= limit_bytes
+    assert call.recorder.left_out == 0
+    call.check_replay()
+
+
 def test_end_of_an_input_without_a_value_comes_back() -> None:
     call = Recorded(STREAM)
     call(CallAdmitted({}, frozenset({"s"})), InputArrived("s", None, True))

@@ -11,6 +11,7 @@ import pytest
 from omniflow.dsl import Graph
 from omniflow.flow import Flow, RolePlan
 from omniflow.interface import Field, Interface, groups
+from omniflow.links.port import LaneKind
 from omniflow.values import ValueType
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.config import Settings
@@ -59,10 +60,16 @@ def test_plan_gives_each_replica_its_command_socket_log_and_environment() -> Non
     assert role.argv == (
         *("/usr/bin/python", "-m", "omniflow_roles", "serve", "--role", "echo", "--replica-id", "echo-0"),
         *("--interfaces", "test.echo,test.other", "--registry", f"unix:{RUNTIME}/control.sock"),
-        *("--listen", f"unix:{RUNTIME}/echo-0.sock"),
+        *("--listen", f"unix:{RUNTIME}/echo-0.sock", "--lanes", "unix-frames"),
     )
     assert (role.log, role.env) == (RUNTIME / "logs" / "echo-0.log", {"LOUD": "1"})
     assert (role.role, role.replica_id) == ("echo", "echo-0")
+
+
+@pytest.mark.parametrize(("lanes", "given"), [((), ""), (tuple(LaneKind), "unix-frames,zmq-ipc")])
+def test_roles_listen_on_the_lanes_that_the_control_plane_takes(lanes: tuple[LaneKind, ...], given: str) -> None:
+    role = plan(ECHO, settings=Settings(control=ControlSettings(lanes=lanes))).processes[1]
+    assert role.argv[role.argv.index("--lanes") + 1] == given
 
 
 def test_plan_numbers_the_replicas() -> None:

@@ -70,6 +70,14 @@ async def test_stream_call_packs_what_is_queued(client: GraphClient) -> None:
     assert reader.message_count < len(events) / 2
 
 
+async def test_acceptance_of_a_call_that_waits_comes_by_itself(client: GraphClient) -> None:
+    reader = client.stream("gate", inputs={"text": "g"})
+    await reader.expect("accepted")
+    await reader.expect("started")
+    assert reader.message_count == 1
+    reader.call.cancel()
+
+
 @pytest.mark.parametrize(
     ("graph", "inputs", "reason", "code"),
     [

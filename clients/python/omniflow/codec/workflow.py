@@ -1,4 +1,4 @@
-"""`omniflow.workflow.v1` messages to the core's frozen graph definition."""
+"""`omniflow.workflow.v1` messages to the core's frozen graph definition, and its nodes and edges back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,41 @@ def graph_spec_from_proto(message: pb.GraphSpec) -> core.GraphSpec:
         ),
         outputs=tuple(core.OutputSpec(field=_field(o.field), is_unordered=o.is_unordered) for o in message.outputs),
         global_parameters=tuple(parameter.name for parameter in message.global_parameters),
+    )
+
+
+def node_to_proto(node: core.NodeSpec) -> pb.Node:
+    """What a role needs to know of a node that it runs in a segment: its fields, limits and what becomes of failures."""
+    return pb.Node(
+        name=node.name,
+        interface=node.interface,
+        role=node.role,
+        input_groups=[pb.InputGroup(name=g.name, fields=map(_field_to_proto, g.fields)) for g in node.groups],
+        outputs=map(_field_to_proto, node.outputs),
+        is_streaming=node.is_streaming,
+        on_impossible=pb.ON_IMPOSSIBLE_SKIP if node.on_impossible is core.OnImpossible.SKIP else pb.ON_IMPOSSIBLE_FAIL,
+        on_failure=pb.ON_FAILURE_SKIP if node.on_failure is core.OnFailure.SKIP else pb.ON_FAILURE_FAIL_CALL,
+        yield_window=node.yield_window,
+        loop_bound=node.loop_bound,
+    )
+
+
+def edge_to_proto(edge: core.EdgeSpec) -> pb.Edge:
+    """An edge without a chunk policy."""
+    return pb.Edge(
+        source_node=edge.source_node,
+        source_field=edge.source_field,
+        target_node=edge.target_node,
+        target_group=edge.target_group,
+        target_field=edge.target_field,
+    )
+
+
+def _field_to_proto(field: core.FieldSpec) -> pb.Field:
+    return pb.Field(
+        name=field.name,
+        type=f"VALUE_TYPE_{field.type}",
+        is_optional=field.is_optional,
     )
 
 

@@ -293,7 +293,8 @@ type ControlRecord struct {
 	//
 	// where text is an index into texts, time is in microseconds since the call was accepted, and checksum is over the
 	// commands that came out. Kinds 1 to 7 are events (admitted, input, accepted, yielded, finished, failed, cancelled), with
-	// 128 added when the scheduler broke on them; kinds from 16 on are details of the next event.
+	// 128 added when the scheduler broke on them; kinds from 16 on are details of the next event. The ordinal of an
+	// accepted activation is 1 when its replica iterates its segment.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
 	// The entries, one after another.
 	Entries []byte `protobuf:"bytes,2,opt,name=entries,proto3" json:"entries,omitempty"`

@@ -109,7 +109,11 @@ type Replica struct {
 	// Operating-system process, for people.
 	ProcessId uint64 `protobuf:"varint,10,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
 	// Node, for people and placement.
-	Node          string `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`
+	// It iterates segments itself when a start has one; others are given their activations one by one.
+	RunsSegments bool `protobuf:"varint,12,opt,name=runs_segments,json=runsSegments,proto3" json:"runs_segments,omitempty"`
+	// Same-host lanes that it listens on, the one it prefers first. A control plane that cannot reach any uses the endpoint.
+	Lanes         []*LaneOffer `protobuf:"bytes,13,rep,name=lanes,proto3" json:"lanes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -221,6 +225,20 @@ func (x *Replica) GetNode() string {
 	return ""
 }
 
+func (x *Replica) GetRunsSegments() bool {
+	if x != nil {
+		return x.RunsSegments
+	}
+	return false
+}
+
+func (x *Replica) GetLanes() []*LaneOffer {
+	if x != nil {
+		return x.Lanes
+	}
+	return nil
+}
+
 // Load of a replica.
 type ReplicaLoad struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -288,9 +306,10 @@ func (x *ReplicaLoad) GetKvUtilization() float64 {
 // A same-host lane that carries the same frames as Execute.
 type LaneOffer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kind, such as unix-frames or zmq-ipc.
+	// Kind: unix-frames (each frame after its length in 4 bytes, little-endian, on a unix stream socket) or zmq-ipc (a
+	// message a frame between a DEALER and a ROUTER). Unknown kinds are passed over.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Address.
+	// Path of the socket on the replica's host.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -344,7 +363,7 @@ var File_omniflow_role_v1_replica_proto protoreflect.FileDescriptor
 
 const file_omniflow_role_v1_replica_proto_rawDesc = "" +
 	"\n" +
-	"\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xf3\x03\n" +
+	"\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xd3\x04\n" +
 	"\aReplica\x125\n" +
 	"\x04role\x18\x01 \x01(\tB!\x8a\xe7\x18\x1d\b\x01\x10\x80\x01\"\x16[A-Za-z][A-Za-z0-9_-]*R\x04role\x12(\n" +
 	"\n" +
@@ -361,14 +380,16 @@ const file_omniflow_role_v1_replica_proto_rawDesc = "" +
 	"\n" +
 	"process_id\x18\n" +
 	" \x01(\x04R\tprocessId\x12\x1b\n" +
-	"\x04node\x18\v \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x02R\x04node\"h\n" +
+	"\x04node\x18\v \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x02R\x04node\x12#\n" +
+	"\rruns_segments\x18\f \x01(\bR\frunsSegments\x129\n" +
+	"\x05lanes\x18\r \x03(\v2\x1b.omniflow.role.v1.LaneOfferB\x06\x8a\xe7\x18\x02\x18\bR\x05lanes\"h\n" +
 	"\vReplicaLoad\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12%\n" +
-	"\x0ekv_utilization\x18\x03 \x01(\x01R\rkvUtilization\"9\n" +
-	"\tLaneOffer\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress*\x96\x01\n" +
+	"\x0ekv_utilization\x18\x03 \x01(\x01R\rkvUtilization\"N\n" +
+	"\tLaneOffer\x12\x1c\n" +
+	"\x04kind\x18\x01 \x01(\tB\b\x8a\xe7\x18\x04\b\x01\x10 R\x04kind\x12#\n" +
+	"\aaddress\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x04R\aaddress*\x96\x01\n" +
 	"\fReplicaState\x12\x1d\n" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16REPLICA_STATE_STARTING\x10\x01\x12\x17\n" +
@@ -398,11 +419,12 @@ var file_omniflow_role_v1_replica_proto_goTypes = []any{
 }
 var file_omniflow_role_v1_replica_proto_depIdxs = []int32{
 	0, // 0: omniflow.role.v1.Replica.state:type_name -> omniflow.role.v1.ReplicaState
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	3, // 1: omniflow.role.v1.Replica.lanes:type_name -> omniflow.role.v1.LaneOffer
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_replica_proto_init() }

@@ -32,9 +32,11 @@ const (
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Commands in order; several when they were queued.
-	Commands      []*ExecuteCommand `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Commands []*ExecuteCommand `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
+	// Messages of the other side that this one has taken in on the link, hellos aside: it need not keep them any more.
+	ReceivedMessages uint64 `protobuf:"varint,2,opt,name=received_messages,json=receivedMessages,proto3" json:"received_messages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ExecuteRequest) Reset() {
@@ -72,6 +74,13 @@ func (x *ExecuteRequest) GetCommands() []*ExecuteCommand {
 		return x.Commands
 	}
 	return nil
+}
+
+func (x *ExecuteRequest) GetReceivedMessages() uint64 {
+	if x != nil {
+		return x.ReceivedMessages
+	}
+	return 0
 }
 
 // One command.
@@ -233,6 +242,12 @@ type ControlHello struct {
 	ReplicaIncarnationId string `protobuf:"bytes,3,opt,name=replica_incarnation_id,json=replicaIncarnationId,proto3" json:"replica_incarnation_id,omitempty"`
 	// gRPC target of its ValueService.
 	ValueEndpoint string `protobuf:"bytes,4,opt,name=value_endpoint,json=valueEndpoint,proto3" json:"value_endpoint,omitempty"`
+	// Names the link, which outlives a stream: chosen at random by the control plane. Empty when it cannot be resumed.
+	LinkId string `protobuf:"bytes,5,opt,name=link_id,json=linkId,proto3" json:"link_id,omitempty"`
+	// On a link that has had a stream: messages of the replica that have been taken in; those after it are sent again.
+	ReceivedMessages uint64 `protobuf:"varint,6,opt,name=received_messages,json=receivedMessages,proto3" json:"received_messages,omitempty"`
+	// The link has had a stream; a replica that does not know it any more answers without is_resumed.
+	IsResuming    bool `protobuf:"varint,7,opt,name=is_resuming,json=isResuming,proto3" json:"is_resuming,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,6 +308,27 @@ func (x *ControlHello) GetValueEndpoint() string {
 		return x.ValueEndpoint
 	}
 	return ""
+}
+
+func (x *ControlHello) GetLinkId() string {
+	if x != nil {
+		return x.LinkId
+	}
+	return ""
+}
+
+func (x *ControlHello) GetReceivedMessages() uint64 {
+	if x != nil {
+		return x.ReceivedMessages
+	}
+	return 0
+}
+
+func (x *ControlHello) GetIsResuming() bool {
+	if x != nil {
+		return x.IsResuming
+	}
+	return false
 }
 
 // Keeps a silent stream alive.
@@ -1007,15 +1043,19 @@ func (x *HistoryBoundary) GetDirtyKey() string {
 	return ""
 }
 
-// A part of the graph that the role iterates itself.
+// A part of the graph that the role iterates itself. The activation that is started with it is of its entry, the only
+// node that anything outside gives to; what the entry's yields start inside runs on the replica, and so on. The replica
+// reports it as SegmentStep, and completes the start's handle when nothing inside runs any more.
 type Segment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From the plan.
+	// Equal for equal content.
 	SegmentId string `protobuf:"bytes,1,opt,name=segment_id,json=segmentId,proto3" json:"segment_id,omitempty"`
 	// Nodes in it.
 	Nodes []*v12.Node `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Edges whose two ends are in it.
-	Edges         []*v12.Edge `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
+	Edges []*v12.Edge `protobuf:"bytes,3,rep,name=edges,proto3" json:"edges,omitempty"`
+	// Outputs of its nodes that edges to the rest of the graph carry.
+	Exits         []*SegmentExit `protobuf:"bytes,4,rep,name=exits,proto3" json:"exits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1071,18 +1111,83 @@ func (x *Segment) GetEdges() []*v12.Edge {
 	return nil
 }
 
-// Delivered yields.
-type YieldAck struct {
+func (x *Segment) GetExits() []*SegmentExit {
+	if x != nil {
+		return x.Exits
+	}
+	return nil
+}
+
+// Output fields of a node that leave the segment; nodes without such fields are not listed.
+type SegmentExit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All yields below this ordinal are delivered: stored, accepted or logged by every receiver.
-	NextOrdinal   uint64 `protobuf:"varint,1,opt,name=next_ordinal,json=nextOrdinal,proto3" json:"next_ordinal,omitempty"`
+	// Node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Its output fields.
+	Fields        []string `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *SegmentExit) Reset() {
+	*x = SegmentExit{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SegmentExit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SegmentExit) ProtoMessage() {}
+
+func (x *SegmentExit) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SegmentExit.ProtoReflect.Descriptor instead.
+func (*SegmentExit) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SegmentExit) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SegmentExit) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// Delivered yields.
+type YieldAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All yields below this ordinal are delivered: stored, accepted or logged by every receiver.
+	NextOrdinal uint64 `protobuf:"varint,1,opt,name=next_ordinal,json=nextOrdinal,proto3" json:"next_ordinal,omitempty"`
+	// In a segment: the activation that yields, 0 for the one that was started. Only activations of nodes with exits are
+	// acknowledged from here; they wait for this and for their receivers inside.
+	InnerActivationId uint64 `protobuf:"varint,2,opt,name=inner_activation_id,json=innerActivationId,proto3" json:"inner_activation_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
 func (x *YieldAck) Reset() {
 	*x = YieldAck{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1199,7 @@ func (x *YieldAck) String() string {
 func (*YieldAck) ProtoMessage() {}
 
 func (x *YieldAck) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,12 +1212,19 @@ func (x *YieldAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldAck.ProtoReflect.Descriptor instead.
 func (*YieldAck) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{13}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *YieldAck) GetNextOrdinal() uint64 {
 	if x != nil {
 		return x.NextOrdinal
+	}
+	return 0
+}
+
+func (x *YieldAck) GetInnerActivationId() uint64 {
+	if x != nil {
+		return x.InnerActivationId
 	}
 	return 0
 }
@@ -1128,7 +1240,7 @@ type CancelActivation struct {
 
 func (x *CancelActivation) Reset() {
 	*x = CancelActivation{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1252,7 @@ func (x *CancelActivation) String() string {
 func (*CancelActivation) ProtoMessage() {}
 
 func (x *CancelActivation) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1265,7 @@ func (x *CancelActivation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivation.ProtoReflect.Descriptor instead.
 func (*CancelActivation) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{14}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CancelActivation) GetReason() string {
@@ -1167,14 +1279,16 @@ func (x *CancelActivation) GetReason() string {
 type ExecuteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Results in order; several when they were queued.
-	Results       []*ExecuteResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Results []*ExecuteResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// Messages of the other side that this one has taken in on the link, hellos aside: it need not keep them any more.
+	ReceivedMessages uint64 `protobuf:"varint,2,opt,name=received_messages,json=receivedMessages,proto3" json:"received_messages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1300,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1313,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{15}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExecuteResponse) GetResults() []*ExecuteResult {
@@ -1207,6 +1321,13 @@ func (x *ExecuteResponse) GetResults() []*ExecuteResult {
 		return x.Results
 	}
 	return nil
+}
+
+func (x *ExecuteResponse) GetReceivedMessages() uint64 {
+	if x != nil {
+		return x.ReceivedMessages
+	}
+	return 0
 }
 
 // One result.
@@ -1233,7 +1354,7 @@ type ExecuteResult struct {
 
 func (x *ExecuteResult) Reset() {
 	*x = ExecuteResult{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1366,7 @@ func (x *ExecuteResult) String() string {
 func (*ExecuteResult) ProtoMessage() {}
 
 func (x *ExecuteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1379,7 @@ func (x *ExecuteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResult.ProtoReflect.Descriptor instead.
 func (*ExecuteResult) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{16}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecuteResult) GetHandle() uint64 {
@@ -1357,7 +1478,7 @@ type ExecuteResult_Hello struct {
 }
 
 type ExecuteResult_Accepted struct {
-	// Taken in: it waits or runs on this replica.
+	// Taken in: it waits or runs on this replica. May be left out when something else of the activation follows at once.
 	Accepted *ActivationAccepted `protobuf:"bytes,3,opt,name=accepted,proto3,oneof"`
 }
 
@@ -1387,7 +1508,7 @@ type ExecuteResult_Heartbeat struct {
 }
 
 type ExecuteResult_SegmentStep struct {
-	// Activations that began and ended inside a segment since the last result.
+	// What happened inside a segment since the last result.
 	SegmentStep *SegmentStep `protobuf:"bytes,9,opt,name=segment_step,json=segmentStep,proto3,oneof"`
 }
 
@@ -1414,13 +1535,17 @@ type ReplicaHello struct {
 	Replica *Replica `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
 	// gRPC target of its ValueService.
 	ValueEndpoint string `protobuf:"bytes,2,opt,name=value_endpoint,json=valueEndpoint,proto3" json:"value_endpoint,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The link goes on: what runs on it still runs.
+	IsResumed bool `protobuf:"varint,3,opt,name=is_resumed,json=isResumed,proto3" json:"is_resumed,omitempty"`
+	// Messages of the control plane that have been taken in on the link; those after it are sent again.
+	ReceivedMessages uint64 `protobuf:"varint,4,opt,name=received_messages,json=receivedMessages,proto3" json:"received_messages,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ReplicaHello) Reset() {
 	*x = ReplicaHello{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1557,7 @@ func (x *ReplicaHello) String() string {
 func (*ReplicaHello) ProtoMessage() {}
 
 func (x *ReplicaHello) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1570,7 @@ func (x *ReplicaHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHello.ProtoReflect.Descriptor instead.
 func (*ReplicaHello) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{17}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReplicaHello) GetReplica() *Replica {
@@ -1462,6 +1587,20 @@ func (x *ReplicaHello) GetValueEndpoint() string {
 	return ""
 }
 
+func (x *ReplicaHello) GetIsResumed() bool {
+	if x != nil {
+		return x.IsResumed
+	}
+	return false
+}
+
+func (x *ReplicaHello) GetReceivedMessages() uint64 {
+	if x != nil {
+		return x.ReceivedMessages
+	}
+	return 0
+}
+
 // Taken in.
 type ActivationAccepted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1471,7 +1610,7 @@ type ActivationAccepted struct {
 
 func (x *ActivationAccepted) Reset() {
 	*x = ActivationAccepted{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1622,7 @@ func (x *ActivationAccepted) String() string {
 func (*ActivationAccepted) ProtoMessage() {}
 
 func (x *ActivationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1635,7 @@ func (x *ActivationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationAccepted.ProtoReflect.Descriptor instead.
 func (*ActivationAccepted) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{18}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{19}
 }
 
 // One output.
@@ -1506,15 +1645,19 @@ type ActivationYield struct {
 	Ordinal uint64 `protobuf:"varint,1,opt,name=ordinal,proto3" json:"ordinal,omitempty"`
 	// Output fields; a declared field that is absent is skipped.
 	Fields map[string]*v11.Value `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Inside a segment: the inner activation that yields; 0 otherwise.
-	InnerActivationId uint64 `protobuf:"varint,3,opt,name=inner_activation_id,json=innerActivationId,proto3" json:"inner_activation_id,omitempty"`
+	// In a segment: output fields that are present and only have receivers inside. Their values stay with the replica.
+	InsideFields []string `protobuf:"bytes,4,rep,name=inside_fields,json=insideFields,proto3" json:"inside_fields,omitempty"`
+	// What the values of inside_fields count for against the byte credit, payloads over 64 KiB aside.
+	InsideBytes uint64 `protobuf:"varint,5,opt,name=inside_bytes,json=insideBytes,proto3" json:"inside_bytes,omitempty"`
+	// The payloads of inside_fields over 64 KiB.
+	InsideStoredBytes uint64 `protobuf:"varint,6,opt,name=inside_stored_bytes,json=insideStoredBytes,proto3" json:"inside_stored_bytes,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ActivationYield) Reset() {
 	*x = ActivationYield{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1669,7 @@ func (x *ActivationYield) String() string {
 func (*ActivationYield) ProtoMessage() {}
 
 func (x *ActivationYield) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1682,7 @@ func (x *ActivationYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationYield.ProtoReflect.Descriptor instead.
 func (*ActivationYield) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{19}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ActivationYield) GetOrdinal() uint64 {
@@ -1556,14 +1699,28 @@ func (x *ActivationYield) GetFields() map[string]*v11.Value {
 	return nil
 }
 
-func (x *ActivationYield) GetInnerActivationId() uint64 {
+func (x *ActivationYield) GetInsideFields() []string {
 	if x != nil {
-		return x.InnerActivationId
+		return x.InsideFields
+	}
+	return nil
+}
+
+func (x *ActivationYield) GetInsideBytes() uint64 {
+	if x != nil {
+		return x.InsideBytes
 	}
 	return 0
 }
 
-// Last result on success.
+func (x *ActivationYield) GetInsideStoredBytes() uint64 {
+	if x != nil {
+		return x.InsideStoredBytes
+	}
+	return 0
+}
+
+// Last result on success. Of a segment's handle: empty, everything has been said in its steps.
 type ActivationCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of yields; those of earlier attempts that were given to this one are counted.
@@ -1573,14 +1730,17 @@ type ActivationCompleted struct {
 	// Why it stopped, for the node that decides the call's finish reason.
 	FinishReason v1.FinishReason `protobuf:"varint,3,opt,name=finish_reason,json=finishReason,proto3,enum=omniflow.graph.v1.FinishReason" json:"finish_reason,omitempty"`
 	// Histories that it extended.
-	Histories     []*v1.HistoryResult `protobuf:"bytes,4,rep,name=histories,proto3" json:"histories,omitempty"`
+	Histories []*v1.HistoryResult `protobuf:"bytes,4,rep,name=histories,proto3" json:"histories,omitempty"`
+	// Its last yield, when that comes with the end: an activation with one output is one result. Counted in yield_count;
+	// nobody acknowledges it.
+	LastYield     *ActivationYield `protobuf:"bytes,5,opt,name=last_yield,json=lastYield,proto3" json:"last_yield,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivationCompleted) Reset() {
 	*x = ActivationCompleted{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1752,7 @@ func (x *ActivationCompleted) String() string {
 func (*ActivationCompleted) ProtoMessage() {}
 
 func (x *ActivationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1765,7 @@ func (x *ActivationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationCompleted.ProtoReflect.Descriptor instead.
 func (*ActivationCompleted) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{20}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ActivationCompleted) GetYieldCount() uint64 {
@@ -1636,6 +1796,13 @@ func (x *ActivationCompleted) GetHistories() []*v1.HistoryResult {
 	return nil
 }
 
+func (x *ActivationCompleted) GetLastYield() *ActivationYield {
+	if x != nil {
+		return x.LastYield
+	}
+	return nil
+}
+
 // Last result on failure or cancel.
 type ActivationFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1649,7 +1816,7 @@ type ActivationFailed struct {
 
 func (x *ActivationFailed) Reset() {
 	*x = ActivationFailed{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1828,7 @@ func (x *ActivationFailed) String() string {
 func (*ActivationFailed) ProtoMessage() {}
 
 func (x *ActivationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1841,7 @@ func (x *ActivationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationFailed.ProtoReflect.Descriptor instead.
 func (*ActivationFailed) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{21}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ActivationFailed) GetStatus() *status.Status {
@@ -1694,17 +1861,15 @@ func (x *ActivationFailed) GetIsRetryable() bool {
 // What happened inside a segment since the last result.
 type SegmentStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Activations that began, in order.
-	Registered []*InnerActivation `protobuf:"bytes,1,rep,name=registered,proto3" json:"registered,omitempty"`
-	// Activations that finished and will have no more children.
-	Finished      []uint64 `protobuf:"varint,2,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	// In the order in which it happened: an activation starts before it yields, and after the yield that it stems from.
+	Events        []*InnerEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SegmentStep) Reset() {
 	*x = SegmentStep{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1881,7 @@ func (x *SegmentStep) String() string {
 func (*SegmentStep) ProtoMessage() {}
 
 func (x *SegmentStep) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,51 +1894,50 @@ func (x *SegmentStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStep.ProtoReflect.Descriptor instead.
 func (*SegmentStep) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{22}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *SegmentStep) GetRegistered() []*InnerActivation {
+func (x *SegmentStep) GetEvents() []*InnerEvent {
 	if x != nil {
-		return x.Registered
+		return x.Events
 	}
 	return nil
 }
 
-func (x *SegmentStep) GetFinished() []uint64 {
-	if x != nil {
-		return x.Finished
-	}
-	return nil
-}
-
-// An activation inside a segment.
-type InnerActivation struct {
+// Something that happened to an activation inside a segment.
+type InnerEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier, unique in the call.
-	ActivationId uint64 `protobuf:"varint,1,opt,name=activation_id,json=activationId,proto3" json:"activation_id,omitempty"`
-	// Node.
-	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// Activation and yield that caused it.
-	Parent        *PathToken `protobuf:"bytes,3,opt,name=parent,proto3" json:"parent,omitempty"`
+	// The activation: 0 for the one that was started with the segment, else a number that the replica chose, unique in the
+	// segment's run.
+	InnerActivationId uint64 `protobuf:"varint,1,opt,name=inner_activation_id,json=innerActivationId,proto3" json:"inner_activation_id,omitempty"`
+	// Exactly one kind.
+	//
+	// Types that are valid to be assigned to Event:
+	//
+	//	*InnerEvent_Started
+	//	*InnerEvent_Yield
+	//	*InnerEvent_Completed
+	//	*InnerEvent_Failed
+	Event         isInnerEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *InnerActivation) Reset() {
-	*x = InnerActivation{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
+func (x *InnerEvent) Reset() {
+	*x = InnerEvent{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *InnerActivation) String() string {
+func (x *InnerEvent) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*InnerActivation) ProtoMessage() {}
+func (*InnerEvent) ProtoMessage() {}
 
-func (x *InnerActivation) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
+func (x *InnerEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,30 +1948,164 @@ func (x *InnerActivation) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use InnerActivation.ProtoReflect.Descriptor instead.
-func (*InnerActivation) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{23}
+// Deprecated: Use InnerEvent.ProtoReflect.Descriptor instead.
+func (*InnerEvent) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *InnerActivation) GetActivationId() uint64 {
+func (x *InnerEvent) GetInnerActivationId() uint64 {
 	if x != nil {
-		return x.ActivationId
+		return x.InnerActivationId
 	}
 	return 0
 }
 
-func (x *InnerActivation) GetNode() string {
+func (x *InnerEvent) GetEvent() isInnerEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *InnerEvent) GetStarted() *InnerStart {
+	if x != nil {
+		if x, ok := x.Event.(*InnerEvent_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *InnerEvent) GetYield() *ActivationYield {
+	if x != nil {
+		if x, ok := x.Event.(*InnerEvent_Yield); ok {
+			return x.Yield
+		}
+	}
+	return nil
+}
+
+func (x *InnerEvent) GetCompleted() *ActivationCompleted {
+	if x != nil {
+		if x, ok := x.Event.(*InnerEvent_Completed); ok {
+			return x.Completed
+		}
+	}
+	return nil
+}
+
+func (x *InnerEvent) GetFailed() *ActivationFailed {
+	if x != nil {
+		if x, ok := x.Event.(*InnerEvent_Failed); ok {
+			return x.Failed
+		}
+	}
+	return nil
+}
+
+type isInnerEvent_Event interface {
+	isInnerEvent_Event()
+}
+
+type InnerEvent_Started struct {
+	// It runs or waits on the replica.
+	Started *InnerStart `protobuf:"bytes,2,opt,name=started,proto3,oneof"`
+}
+
+type InnerEvent_Yield struct {
+	// One output.
+	Yield *ActivationYield `protobuf:"bytes,3,opt,name=yield,proto3,oneof"`
+}
+
+type InnerEvent_Completed struct {
+	// It ended well and will have no more children.
+	Completed *ActivationCompleted `protobuf:"bytes,4,opt,name=completed,proto3,oneof"`
+}
+
+type InnerEvent_Failed struct {
+	// It failed.
+	Failed *ActivationFailed `protobuf:"bytes,5,opt,name=failed,proto3,oneof"`
+}
+
+func (*InnerEvent_Started) isInnerEvent_Event() {}
+
+func (*InnerEvent_Yield) isInnerEvent_Event() {}
+
+func (*InnerEvent_Completed) isInnerEvent_Event() {}
+
+func (*InnerEvent_Failed) isInnerEvent_Event() {}
+
+// An activation inside a segment began.
+type InnerStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Input group.
+	InputGroup string `protobuf:"bytes,2,opt,name=input_group,json=inputGroup,proto3" json:"input_group,omitempty"`
+	// Last token of its path: for a single source the yield that started it, for a join the last that all its inputs share.
+	ParentActivationId uint64 `protobuf:"varint,3,opt,name=parent_activation_id,json=parentActivationId,proto3" json:"parent_activation_id,omitempty"`
+	// Yield of it.
+	ParentOrdinal uint64 `protobuf:"varint,4,opt,name=parent_ordinal,json=parentOrdinal,proto3" json:"parent_ordinal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InnerStart) Reset() {
+	*x = InnerStart{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InnerStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InnerStart) ProtoMessage() {}
+
+func (x *InnerStart) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InnerStart.ProtoReflect.Descriptor instead.
+func (*InnerStart) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *InnerStart) GetNode() string {
 	if x != nil {
 		return x.Node
 	}
 	return ""
 }
 
-func (x *InnerActivation) GetParent() *PathToken {
+func (x *InnerStart) GetInputGroup() string {
 	if x != nil {
-		return x.Parent
+		return x.InputGroup
 	}
-	return nil
+	return ""
+}
+
+func (x *InnerStart) GetParentActivationId() uint64 {
+	if x != nil {
+		return x.ParentActivationId
+	}
+	return 0
+}
+
+func (x *InnerStart) GetParentOrdinal() uint64 {
+	if x != nil {
+		return x.ParentOrdinal
+	}
+	return 0
 }
 
 // Request of CancelActivations.
@@ -1823,7 +2121,7 @@ type CancelActivationsRequest struct {
 
 func (x *CancelActivationsRequest) Reset() {
 	*x = CancelActivationsRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +2133,7 @@ func (x *CancelActivationsRequest) String() string {
 func (*CancelActivationsRequest) ProtoMessage() {}
 
 func (x *CancelActivationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2146,7 @@ func (x *CancelActivationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivationsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActivationsRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{24}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelActivationsRequest) GetCallId() string {
@@ -1876,7 +2174,7 @@ type CancelActivationsResponse struct {
 
 func (x *CancelActivationsResponse) Reset() {
 	*x = CancelActivationsResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2186,7 @@ func (x *CancelActivationsResponse) String() string {
 func (*CancelActivationsResponse) ProtoMessage() {}
 
 func (x *CancelActivationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2199,7 @@ func (x *CancelActivationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivationsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActivationsResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{25}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelActivationsResponse) GetCancelled() uint32 {
@@ -1922,7 +2220,7 @@ type ReleaseCallRequest struct {
 
 func (x *ReleaseCallRequest) Reset() {
 	*x = ReleaseCallRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2232,7 @@ func (x *ReleaseCallRequest) String() string {
 func (*ReleaseCallRequest) ProtoMessage() {}
 
 func (x *ReleaseCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2245,7 @@ func (x *ReleaseCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCallRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCallRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{26}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReleaseCallRequest) GetCallIds() []string {
@@ -1966,7 +2264,7 @@ type ReleaseCallResponse struct {
 
 func (x *ReleaseCallResponse) Reset() {
 	*x = ReleaseCallResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2276,7 @@ func (x *ReleaseCallResponse) String() string {
 func (*ReleaseCallResponse) ProtoMessage() {}
 
 func (x *ReleaseCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2289,7 @@ func (x *ReleaseCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCallResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCallResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{27}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{29}
 }
 
 // Request of DescribeRole.
@@ -2003,7 +2301,7 @@ type DescribeRoleRequest struct {
 
 func (x *DescribeRoleRequest) Reset() {
 	*x = DescribeRoleRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2313,7 @@ func (x *DescribeRoleRequest) String() string {
 func (*DescribeRoleRequest) ProtoMessage() {}
 
 func (x *DescribeRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2326,7 @@ func (x *DescribeRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRoleRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRoleRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{28}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{30}
 }
 
 // An interface that a role serves.
@@ -2048,7 +2346,7 @@ type InterfaceDescription struct {
 
 func (x *InterfaceDescription) Reset() {
 	*x = InterfaceDescription{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2358,7 @@ func (x *InterfaceDescription) String() string {
 func (*InterfaceDescription) ProtoMessage() {}
 
 func (x *InterfaceDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2371,7 @@ func (x *InterfaceDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceDescription.ProtoReflect.Descriptor instead.
 func (*InterfaceDescription) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{29}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InterfaceDescription) GetName() string {
@@ -2121,7 +2419,7 @@ type DescribeRoleResponse struct {
 
 func (x *DescribeRoleResponse) Reset() {
 	*x = DescribeRoleResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2431,7 @@ func (x *DescribeRoleResponse) String() string {
 func (*DescribeRoleResponse) ProtoMessage() {}
 
 func (x *DescribeRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2444,7 @@ func (x *DescribeRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRoleResponse.ProtoReflect.Descriptor instead.
 func (*DescribeRoleResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{30}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DescribeRoleResponse) GetReplica() *Replica {
@@ -2181,9 +2479,10 @@ var File_omniflow_role_v1_role_execution_service_proto protoreflect.FileDescript
 
 const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\n" +
-	"-omniflow/role/v1/role_execution_service.proto\x12\x10omniflow.role.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a omniflow/graph/v1/sampling.proto\x1a\x1eomniflow/role/v1/replica.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"N\n" +
+	"-omniflow/role/v1/role_execution_service.proto\x12\x10omniflow.role.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/common/v1/value.proto\x1a#omniflow/graph/v1/graph_event.proto\x1a omniflow/graph/v1/sampling.proto\x1a\x1eomniflow/role/v1/replica.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"{\n" +
 	"\x0eExecuteRequest\x12<\n" +
-	"\bcommands\x18\x01 \x03(\v2 .omniflow.role.v1.ExecuteCommandR\bcommands\"\xe2\x02\n" +
+	"\bcommands\x18\x01 \x03(\v2 .omniflow.role.v1.ExecuteCommandR\bcommands\x12+\n" +
+	"\x11received_messages\x18\x02 \x01(\x04R\x10receivedMessages\"\xe2\x02\n" +
 	"\x0eExecuteCommand\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x126\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1e.omniflow.role.v1.ControlHelloH\x00R\x05hello\x129\n" +
@@ -2191,13 +2490,17 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\tyield_ack\x18\x04 \x01(\v2\x1a.omniflow.role.v1.YieldAckH\x00R\byieldAck\x12<\n" +
 	"\x06cancel\x18\x05 \x01(\v2\".omniflow.role.v1.CancelActivationH\x00R\x06cancel\x12A\n" +
 	"\theartbeat\x18\x06 \x01(\v2!.omniflow.role.v1.StreamHeartbeatH\x00R\theartbeatB\t\n" +
-	"\acommand\"\xb1\x01\n" +
+	"\acommand\"\x98\x02\n" +
 	"\fControlHello\x12\x1d\n" +
 	"\n" +
 	"control_id\x18\x01 \x01(\tR\tcontrolId\x12%\n" +
 	"\x0eincarnation_id\x18\x02 \x01(\tR\rincarnationId\x124\n" +
 	"\x16replica_incarnation_id\x18\x03 \x01(\tR\x14replicaIncarnationId\x12%\n" +
-	"\x0evalue_endpoint\x18\x04 \x01(\tR\rvalueEndpoint\"\x11\n" +
+	"\x0evalue_endpoint\x18\x04 \x01(\tR\rvalueEndpoint\x12\x17\n" +
+	"\alink_id\x18\x05 \x01(\tR\x06linkId\x12+\n" +
+	"\x11received_messages\x18\x06 \x01(\x04R\x10receivedMessages\x12\x1f\n" +
+	"\vis_resuming\x18\a \x01(\bR\n" +
+	"isResuming\"\x11\n" +
 	"\x0fStreamHeartbeat\"\x99\x01\n" +
 	"\rActivationRef\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
@@ -2258,18 +2561,24 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\x0fHistoryBoundary\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12'\n" +
 	"\x0fboundary_tokens\x18\x02 \x01(\x03R\x0eboundaryTokens\x12\x1b\n" +
-	"\tdirty_key\x18\x03 \x01(\tR\bdirtyKey\"\x8c\x01\n" +
+	"\tdirty_key\x18\x03 \x01(\tR\bdirtyKey\"\xc1\x01\n" +
 	"\aSegment\x12\x1d\n" +
 	"\n" +
 	"segment_id\x18\x01 \x01(\tR\tsegmentId\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.omniflow.workflow.v1.NodeR\x05nodes\x120\n" +
-	"\x05edges\x18\x03 \x03(\v2\x1a.omniflow.workflow.v1.EdgeR\x05edges\"-\n" +
+	"\x05edges\x18\x03 \x03(\v2\x1a.omniflow.workflow.v1.EdgeR\x05edges\x123\n" +
+	"\x05exits\x18\x04 \x03(\v2\x1d.omniflow.role.v1.SegmentExitR\x05exits\"9\n" +
+	"\vSegmentExit\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\"]\n" +
 	"\bYieldAck\x12!\n" +
-	"\fnext_ordinal\x18\x01 \x01(\x04R\vnextOrdinal\"*\n" +
+	"\fnext_ordinal\x18\x01 \x01(\x04R\vnextOrdinal\x12.\n" +
+	"\x13inner_activation_id\x18\x02 \x01(\x04R\x11innerActivationId\"*\n" +
 	"\x10CancelActivation\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"L\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"y\n" +
 	"\x0fExecuteResponse\x129\n" +
-	"\aresults\x18\x01 \x03(\v2\x1f.omniflow.role.v1.ExecuteResultR\aresults\"\xaf\x04\n" +
+	"\aresults\x18\x01 \x03(\v2\x1f.omniflow.role.v1.ExecuteResultR\aresults\x12+\n" +
+	"\x11received_messages\x18\x02 \x01(\x04R\x10receivedMessages\"\xaf\x04\n" +
 	"\rExecuteResult\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x126\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1e.omniflow.role.v1.ReplicaHelloH\x00R\x05hello\x12B\n" +
@@ -2280,36 +2589,52 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\bprogress\x18\a \x01(\v2\x1b.omniflow.graph.v1.ProgressH\x00R\bprogress\x12A\n" +
 	"\theartbeat\x18\b \x01(\v2!.omniflow.role.v1.StreamHeartbeatH\x00R\theartbeat\x12B\n" +
 	"\fsegment_step\x18\t \x01(\v2\x1d.omniflow.role.v1.SegmentStepH\x00R\vsegmentStepB\b\n" +
-	"\x06result\"j\n" +
+	"\x06result\"\xb6\x01\n" +
 	"\fReplicaHello\x123\n" +
 	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaR\areplica\x12%\n" +
-	"\x0evalue_endpoint\x18\x02 \x01(\tR\rvalueEndpoint\"\x14\n" +
-	"\x12ActivationAccepted\"\xf8\x01\n" +
+	"\x0evalue_endpoint\x18\x02 \x01(\tR\rvalueEndpoint\x12\x1d\n" +
+	"\n" +
+	"is_resumed\x18\x03 \x01(\bR\tisResumed\x12+\n" +
+	"\x11received_messages\x18\x04 \x01(\x04R\x10receivedMessages\"\x14\n" +
+	"\x12ActivationAccepted\"\xdb\x02\n" +
 	"\x0fActivationYield\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x04R\aordinal\x12E\n" +
-	"\x06fields\x18\x02 \x03(\v2-.omniflow.role.v1.ActivationYield.FieldsEntryR\x06fields\x12.\n" +
-	"\x13inner_activation_id\x18\x03 \x01(\x04R\x11innerActivationId\x1aT\n" +
+	"\x06fields\x18\x02 \x03(\v2-.omniflow.role.v1.ActivationYield.FieldsEntryR\x06fields\x12#\n" +
+	"\rinside_fields\x18\x04 \x03(\tR\finsideFields\x12!\n" +
+	"\finside_bytes\x18\x05 \x01(\x04R\vinsideBytes\x12.\n" +
+	"\x13inside_stored_bytes\x18\x06 \x01(\x04R\x11insideStoredBytes\x1aT\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
-	"\x05value\x18\x02 \x01(\v2\x19.omniflow.common.v1.ValueR\x05value:\x028\x01\"\xec\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.omniflow.common.v1.ValueR\x05value:\x028\x01J\x04\b\x03\x10\x04R\x13inner_activation_id\"\xae\x02\n" +
 	"\x13ActivationCompleted\x12\x1f\n" +
 	"\vyield_count\x18\x01 \x01(\x04R\n" +
 	"yieldCount\x12.\n" +
 	"\x05usage\x18\x02 \x01(\v2\x18.omniflow.graph.v1.UsageR\x05usage\x12D\n" +
 	"\rfinish_reason\x18\x03 \x01(\x0e2\x1f.omniflow.graph.v1.FinishReasonR\ffinishReason\x12>\n" +
-	"\thistories\x18\x04 \x03(\v2 .omniflow.graph.v1.HistoryResultR\thistories\"a\n" +
+	"\thistories\x18\x04 \x03(\v2 .omniflow.graph.v1.HistoryResultR\thistories\x12@\n" +
+	"\n" +
+	"last_yield\x18\x05 \x01(\v2!.omniflow.role.v1.ActivationYieldR\tlastYield\"a\n" +
 	"\x10ActivationFailed\x12*\n" +
 	"\x06status\x18\x01 \x01(\v2\x12.google.rpc.StatusR\x06status\x12!\n" +
-	"\fis_retryable\x18\x02 \x01(\bR\visRetryable\"l\n" +
-	"\vSegmentStep\x12A\n" +
+	"\fis_retryable\x18\x02 \x01(\bR\visRetryable\"e\n" +
+	"\vSegmentStep\x124\n" +
+	"\x06events\x18\x03 \x03(\v2\x1c.omniflow.role.v1.InnerEventR\x06eventsJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03R\n" +
+	"registeredR\bfinished\"\xbf\x02\n" +
 	"\n" +
-	"registered\x18\x01 \x03(\v2!.omniflow.role.v1.InnerActivationR\n" +
-	"registered\x12\x1a\n" +
-	"\bfinished\x18\x02 \x03(\x04R\bfinished\"\x7f\n" +
-	"\x0fInnerActivation\x12#\n" +
-	"\ractivation_id\x18\x01 \x01(\x04R\factivationId\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\x123\n" +
-	"\x06parent\x18\x03 \x01(\v2\x1b.omniflow.role.v1.PathTokenR\x06parent\"_\n" +
+	"InnerEvent\x12.\n" +
+	"\x13inner_activation_id\x18\x01 \x01(\x04R\x11innerActivationId\x128\n" +
+	"\astarted\x18\x02 \x01(\v2\x1c.omniflow.role.v1.InnerStartH\x00R\astarted\x129\n" +
+	"\x05yield\x18\x03 \x01(\v2!.omniflow.role.v1.ActivationYieldH\x00R\x05yield\x12E\n" +
+	"\tcompleted\x18\x04 \x01(\v2%.omniflow.role.v1.ActivationCompletedH\x00R\tcompleted\x12<\n" +
+	"\x06failed\x18\x05 \x01(\v2\".omniflow.role.v1.ActivationFailedH\x00R\x06failedB\a\n" +
+	"\x05event\"\x9a\x01\n" +
+	"\n" +
+	"InnerStart\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1f\n" +
+	"\vinput_group\x18\x02 \x01(\tR\n" +
+	"inputGroup\x120\n" +
+	"\x14parent_activation_id\x18\x03 \x01(\x04R\x12parentActivationId\x12%\n" +
+	"\x0eparent_ordinal\x18\x04 \x01(\x04R\rparentOrdinal\"_\n" +
 	"\x18CancelActivationsRequest\x12\"\n" +
 	"\acall_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x06callId\x12\x1f\n" +
 	"\x06reason\x18\x02 \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\bR\x06reason\"9\n" +
@@ -2349,7 +2674,7 @@ func file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP() []byte {
 	return file_omniflow_role_v1_role_execution_service_proto_rawDescData
 }
 
-var file_omniflow_role_v1_role_execution_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_omniflow_role_v1_role_execution_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_omniflow_role_v1_role_execution_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),            // 0: omniflow.role.v1.ExecuteRequest
 	(*ExecuteCommand)(nil),            // 1: omniflow.role.v1.ExecuteCommand
@@ -2364,97 +2689,104 @@ var file_omniflow_role_v1_role_execution_service_proto_goTypes = []any{
 	(*PageBinding)(nil),               // 10: omniflow.role.v1.PageBinding
 	(*HistoryBoundary)(nil),           // 11: omniflow.role.v1.HistoryBoundary
 	(*Segment)(nil),                   // 12: omniflow.role.v1.Segment
-	(*YieldAck)(nil),                  // 13: omniflow.role.v1.YieldAck
-	(*CancelActivation)(nil),          // 14: omniflow.role.v1.CancelActivation
-	(*ExecuteResponse)(nil),           // 15: omniflow.role.v1.ExecuteResponse
-	(*ExecuteResult)(nil),             // 16: omniflow.role.v1.ExecuteResult
-	(*ReplicaHello)(nil),              // 17: omniflow.role.v1.ReplicaHello
-	(*ActivationAccepted)(nil),        // 18: omniflow.role.v1.ActivationAccepted
-	(*ActivationYield)(nil),           // 19: omniflow.role.v1.ActivationYield
-	(*ActivationCompleted)(nil),       // 20: omniflow.role.v1.ActivationCompleted
-	(*ActivationFailed)(nil),          // 21: omniflow.role.v1.ActivationFailed
-	(*SegmentStep)(nil),               // 22: omniflow.role.v1.SegmentStep
-	(*InnerActivation)(nil),           // 23: omniflow.role.v1.InnerActivation
-	(*CancelActivationsRequest)(nil),  // 24: omniflow.role.v1.CancelActivationsRequest
-	(*CancelActivationsResponse)(nil), // 25: omniflow.role.v1.CancelActivationsResponse
-	(*ReleaseCallRequest)(nil),        // 26: omniflow.role.v1.ReleaseCallRequest
-	(*ReleaseCallResponse)(nil),       // 27: omniflow.role.v1.ReleaseCallResponse
-	(*DescribeRoleRequest)(nil),       // 28: omniflow.role.v1.DescribeRoleRequest
-	(*InterfaceDescription)(nil),      // 29: omniflow.role.v1.InterfaceDescription
-	(*DescribeRoleResponse)(nil),      // 30: omniflow.role.v1.DescribeRoleResponse
-	nil,                               // 31: omniflow.role.v1.Facet.FieldsEntry
-	nil,                               // 32: omniflow.role.v1.ActivationYield.FieldsEntry
-	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
-	(*v1.SamplingParameters)(nil),     // 34: omniflow.graph.v1.SamplingParameters
-	(*v11.Value)(nil),                 // 35: omniflow.common.v1.Value
-	(*v12.Node)(nil),                  // 36: omniflow.workflow.v1.Node
-	(*v12.Edge)(nil),                  // 37: omniflow.workflow.v1.Edge
-	(*v1.Progress)(nil),               // 38: omniflow.graph.v1.Progress
-	(*Replica)(nil),                   // 39: omniflow.role.v1.Replica
-	(*v1.Usage)(nil),                  // 40: omniflow.graph.v1.Usage
-	(v1.FinishReason)(0),              // 41: omniflow.graph.v1.FinishReason
-	(*v1.HistoryResult)(nil),          // 42: omniflow.graph.v1.HistoryResult
-	(*status.Status)(nil),             // 43: google.rpc.Status
-	(*v12.InputGroup)(nil),            // 44: omniflow.workflow.v1.InputGroup
-	(*v12.Field)(nil),                 // 45: omniflow.workflow.v1.Field
+	(*SegmentExit)(nil),               // 13: omniflow.role.v1.SegmentExit
+	(*YieldAck)(nil),                  // 14: omniflow.role.v1.YieldAck
+	(*CancelActivation)(nil),          // 15: omniflow.role.v1.CancelActivation
+	(*ExecuteResponse)(nil),           // 16: omniflow.role.v1.ExecuteResponse
+	(*ExecuteResult)(nil),             // 17: omniflow.role.v1.ExecuteResult
+	(*ReplicaHello)(nil),              // 18: omniflow.role.v1.ReplicaHello
+	(*ActivationAccepted)(nil),        // 19: omniflow.role.v1.ActivationAccepted
+	(*ActivationYield)(nil),           // 20: omniflow.role.v1.ActivationYield
+	(*ActivationCompleted)(nil),       // 21: omniflow.role.v1.ActivationCompleted
+	(*ActivationFailed)(nil),          // 22: omniflow.role.v1.ActivationFailed
+	(*SegmentStep)(nil),               // 23: omniflow.role.v1.SegmentStep
+	(*InnerEvent)(nil),                // 24: omniflow.role.v1.InnerEvent
+	(*InnerStart)(nil),                // 25: omniflow.role.v1.InnerStart
+	(*CancelActivationsRequest)(nil),  // 26: omniflow.role.v1.CancelActivationsRequest
+	(*CancelActivationsResponse)(nil), // 27: omniflow.role.v1.CancelActivationsResponse
+	(*ReleaseCallRequest)(nil),        // 28: omniflow.role.v1.ReleaseCallRequest
+	(*ReleaseCallResponse)(nil),       // 29: omniflow.role.v1.ReleaseCallResponse
+	(*DescribeRoleRequest)(nil),       // 30: omniflow.role.v1.DescribeRoleRequest
+	(*InterfaceDescription)(nil),      // 31: omniflow.role.v1.InterfaceDescription
+	(*DescribeRoleResponse)(nil),      // 32: omniflow.role.v1.DescribeRoleResponse
+	nil,                               // 33: omniflow.role.v1.Facet.FieldsEntry
+	nil,                               // 34: omniflow.role.v1.ActivationYield.FieldsEntry
+	(*timestamppb.Timestamp)(nil),     // 35: google.protobuf.Timestamp
+	(*v1.SamplingParameters)(nil),     // 36: omniflow.graph.v1.SamplingParameters
+	(*v11.Value)(nil),                 // 37: omniflow.common.v1.Value
+	(*v12.Node)(nil),                  // 38: omniflow.workflow.v1.Node
+	(*v12.Edge)(nil),                  // 39: omniflow.workflow.v1.Edge
+	(*v1.Progress)(nil),               // 40: omniflow.graph.v1.Progress
+	(*Replica)(nil),                   // 41: omniflow.role.v1.Replica
+	(*v1.Usage)(nil),                  // 42: omniflow.graph.v1.Usage
+	(v1.FinishReason)(0),              // 43: omniflow.graph.v1.FinishReason
+	(*v1.HistoryResult)(nil),          // 44: omniflow.graph.v1.HistoryResult
+	(*status.Status)(nil),             // 45: google.rpc.Status
+	(*v12.InputGroup)(nil),            // 46: omniflow.workflow.v1.InputGroup
+	(*v12.Field)(nil),                 // 47: omniflow.workflow.v1.Field
 }
 var file_omniflow_role_v1_role_execution_service_proto_depIdxs = []int32{
 	1,  // 0: omniflow.role.v1.ExecuteRequest.commands:type_name -> omniflow.role.v1.ExecuteCommand
 	2,  // 1: omniflow.role.v1.ExecuteCommand.hello:type_name -> omniflow.role.v1.ControlHello
 	5,  // 2: omniflow.role.v1.ExecuteCommand.start:type_name -> omniflow.role.v1.StartActivation
-	13, // 3: omniflow.role.v1.ExecuteCommand.yield_ack:type_name -> omniflow.role.v1.YieldAck
-	14, // 4: omniflow.role.v1.ExecuteCommand.cancel:type_name -> omniflow.role.v1.CancelActivation
+	14, // 3: omniflow.role.v1.ExecuteCommand.yield_ack:type_name -> omniflow.role.v1.YieldAck
+	15, // 4: omniflow.role.v1.ExecuteCommand.cancel:type_name -> omniflow.role.v1.CancelActivation
 	3,  // 5: omniflow.role.v1.ExecuteCommand.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
 	4,  // 6: omniflow.role.v1.StartActivation.activation:type_name -> omniflow.role.v1.ActivationRef
 	6,  // 7: omniflow.role.v1.StartActivation.facets:type_name -> omniflow.role.v1.Facet
-	33, // 8: omniflow.role.v1.StartActivation.deadline:type_name -> google.protobuf.Timestamp
-	34, // 9: omniflow.role.v1.StartActivation.sampling:type_name -> omniflow.graph.v1.SamplingParameters
+	35, // 8: omniflow.role.v1.StartActivation.deadline:type_name -> google.protobuf.Timestamp
+	36, // 9: omniflow.role.v1.StartActivation.sampling:type_name -> omniflow.graph.v1.SamplingParameters
 	10, // 10: omniflow.role.v1.StartActivation.pages:type_name -> omniflow.role.v1.PageBinding
 	11, // 11: omniflow.role.v1.StartActivation.histories:type_name -> omniflow.role.v1.HistoryBoundary
-	19, // 12: omniflow.role.v1.StartActivation.delivered_yields:type_name -> omniflow.role.v1.ActivationYield
+	20, // 12: omniflow.role.v1.StartActivation.delivered_yields:type_name -> omniflow.role.v1.ActivationYield
 	12, // 13: omniflow.role.v1.StartActivation.segment:type_name -> omniflow.role.v1.Segment
-	31, // 14: omniflow.role.v1.Facet.fields:type_name -> omniflow.role.v1.Facet.FieldsEntry
+	33, // 14: omniflow.role.v1.Facet.fields:type_name -> omniflow.role.v1.Facet.FieldsEntry
 	8,  // 15: omniflow.role.v1.FieldValues.values:type_name -> omniflow.role.v1.FieldValue
-	35, // 16: omniflow.role.v1.FieldValue.value:type_name -> omniflow.common.v1.Value
+	37, // 16: omniflow.role.v1.FieldValue.value:type_name -> omniflow.common.v1.Value
 	9,  // 17: omniflow.role.v1.FieldValue.tokens:type_name -> omniflow.role.v1.PathToken
-	36, // 18: omniflow.role.v1.Segment.nodes:type_name -> omniflow.workflow.v1.Node
-	37, // 19: omniflow.role.v1.Segment.edges:type_name -> omniflow.workflow.v1.Edge
-	16, // 20: omniflow.role.v1.ExecuteResponse.results:type_name -> omniflow.role.v1.ExecuteResult
-	17, // 21: omniflow.role.v1.ExecuteResult.hello:type_name -> omniflow.role.v1.ReplicaHello
-	18, // 22: omniflow.role.v1.ExecuteResult.accepted:type_name -> omniflow.role.v1.ActivationAccepted
-	19, // 23: omniflow.role.v1.ExecuteResult.yield:type_name -> omniflow.role.v1.ActivationYield
-	20, // 24: omniflow.role.v1.ExecuteResult.completed:type_name -> omniflow.role.v1.ActivationCompleted
-	21, // 25: omniflow.role.v1.ExecuteResult.failed:type_name -> omniflow.role.v1.ActivationFailed
-	38, // 26: omniflow.role.v1.ExecuteResult.progress:type_name -> omniflow.graph.v1.Progress
-	3,  // 27: omniflow.role.v1.ExecuteResult.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
-	22, // 28: omniflow.role.v1.ExecuteResult.segment_step:type_name -> omniflow.role.v1.SegmentStep
-	39, // 29: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
-	32, // 30: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
-	40, // 31: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
-	41, // 32: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
-	42, // 33: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
-	43, // 34: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
-	23, // 35: omniflow.role.v1.SegmentStep.registered:type_name -> omniflow.role.v1.InnerActivation
-	9,  // 36: omniflow.role.v1.InnerActivation.parent:type_name -> omniflow.role.v1.PathToken
-	44, // 37: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
-	45, // 38: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
-	39, // 39: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
-	29, // 40: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
-	7,  // 41: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
-	35, // 42: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
-	0,  // 43: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
-	24, // 44: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
-	26, // 45: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
-	28, // 46: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
-	15, // 47: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
-	25, // 48: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
-	27, // 49: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
-	30, // 50: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
-	47, // [47:51] is the sub-list for method output_type
-	43, // [43:47] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	38, // 18: omniflow.role.v1.Segment.nodes:type_name -> omniflow.workflow.v1.Node
+	39, // 19: omniflow.role.v1.Segment.edges:type_name -> omniflow.workflow.v1.Edge
+	13, // 20: omniflow.role.v1.Segment.exits:type_name -> omniflow.role.v1.SegmentExit
+	17, // 21: omniflow.role.v1.ExecuteResponse.results:type_name -> omniflow.role.v1.ExecuteResult
+	18, // 22: omniflow.role.v1.ExecuteResult.hello:type_name -> omniflow.role.v1.ReplicaHello
+	19, // 23: omniflow.role.v1.ExecuteResult.accepted:type_name -> omniflow.role.v1.ActivationAccepted
+	20, // 24: omniflow.role.v1.ExecuteResult.yield:type_name -> omniflow.role.v1.ActivationYield
+	21, // 25: omniflow.role.v1.ExecuteResult.completed:type_name -> omniflow.role.v1.ActivationCompleted
+	22, // 26: omniflow.role.v1.ExecuteResult.failed:type_name -> omniflow.role.v1.ActivationFailed
+	40, // 27: omniflow.role.v1.ExecuteResult.progress:type_name -> omniflow.graph.v1.Progress
+	3,  // 28: omniflow.role.v1.ExecuteResult.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
+	23, // 29: omniflow.role.v1.ExecuteResult.segment_step:type_name -> omniflow.role.v1.SegmentStep
+	41, // 30: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
+	34, // 31: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
+	42, // 32: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
+	43, // 33: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
+	44, // 34: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
+	20, // 35: omniflow.role.v1.ActivationCompleted.last_yield:type_name -> omniflow.role.v1.ActivationYield
+	45, // 36: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
+	24, // 37: omniflow.role.v1.SegmentStep.events:type_name -> omniflow.role.v1.InnerEvent
+	25, // 38: omniflow.role.v1.InnerEvent.started:type_name -> omniflow.role.v1.InnerStart
+	20, // 39: omniflow.role.v1.InnerEvent.yield:type_name -> omniflow.role.v1.ActivationYield
+	21, // 40: omniflow.role.v1.InnerEvent.completed:type_name -> omniflow.role.v1.ActivationCompleted
+	22, // 41: omniflow.role.v1.InnerEvent.failed:type_name -> omniflow.role.v1.ActivationFailed
+	46, // 42: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
+	47, // 43: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
+	41, // 44: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
+	31, // 45: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
+	7,  // 46: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
+	37, // 47: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
+	0,  // 48: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
+	26, // 49: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
+	28, // 50: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
+	30, // 51: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
+	16, // 52: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
+	27, // 53: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
+	29, // 54: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
+	32, // 55: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
+	52, // [52:56] is the sub-list for method output_type
+	48, // [48:52] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_role_execution_service_proto_init() }
@@ -2470,7 +2802,7 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 		(*ExecuteCommand_Cancel)(nil),
 		(*ExecuteCommand_Heartbeat)(nil),
 	}
-	file_omniflow_role_v1_role_execution_service_proto_msgTypes[16].OneofWrappers = []any{
+	file_omniflow_role_v1_role_execution_service_proto_msgTypes[17].OneofWrappers = []any{
 		(*ExecuteResult_Hello)(nil),
 		(*ExecuteResult_Accepted)(nil),
 		(*ExecuteResult_Yield)(nil),
@@ -2480,13 +2812,19 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 		(*ExecuteResult_Heartbeat)(nil),
 		(*ExecuteResult_SegmentStep)(nil),
 	}
+	file_omniflow_role_v1_role_execution_service_proto_msgTypes[24].OneofWrappers = []any{
+		(*InnerEvent_Started)(nil),
+		(*InnerEvent_Yield)(nil),
+		(*InnerEvent_Completed)(nil),
+		(*InnerEvent_Failed)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_role_v1_role_execution_service_proto_rawDesc), len(file_omniflow_role_v1_role_execution_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

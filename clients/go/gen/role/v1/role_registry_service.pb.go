@@ -81,10 +81,8 @@ type RegisterReplicaResponse struct {
 	LeaseTtl *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	// Chosen protocol revision.
 	ProtocolRevision uint32 `protobuf:"varint,3,opt,name=protocol_revision,json=protocolRevision,proto3" json:"protocol_revision,omitempty"`
-	// Same-host lanes that the replica may take instead of gRPC.
-	Lanes         []*LaneOffer `protobuf:"bytes,4,rep,name=lanes,proto3" json:"lanes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RegisterReplicaResponse) Reset() {
@@ -136,13 +134,6 @@ func (x *RegisterReplicaResponse) GetProtocolRevision() uint32 {
 		return x.ProtocolRevision
 	}
 	return 0
-}
-
-func (x *RegisterReplicaResponse) GetLanes() []*LaneOffer {
-	if x != nil {
-		return x.Lanes
-	}
-	return nil
 }
 
 // Client message of KeepAlive.
@@ -816,12 +807,11 @@ const file_omniflow_role_v1_role_registry_service_proto_rawDesc = "" +
 	"\n" +
 	",omniflow/role/v1/role_registry_service.proto\x12\x10omniflow.role.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/role/v1/replica.proto\"U\n" +
 	"\x16RegisterReplicaRequest\x12;\n" +
-	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\b\x01R\areplica\"\xcc\x01\n" +
+	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\b\x01R\areplica\"\xa6\x01\n" +
 	"\x17RegisterReplicaResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x126\n" +
 	"\tlease_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x12+\n" +
-	"\x11protocol_revision\x18\x03 \x01(\rR\x10protocolRevision\x121\n" +
-	"\x05lanes\x18\x04 \x03(\v2\x1b.omniflow.role.v1.LaneOfferR\x05lanes\"\xa1\x01\n" +
+	"\x11protocol_revision\x18\x03 \x01(\rR\x10protocolRevisionJ\x04\b\x04\x10\x05R\x05lanes\"\xa1\x01\n" +
 	"\x10KeepAliveRequest\x12$\n" +
 	"\blease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\aleaseId\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.omniflow.role.v1.ReplicaStateR\x05state\x121\n" +
@@ -899,41 +889,39 @@ var file_omniflow_role_v1_role_registry_service_proto_goTypes = []any{
 	(*WatchReplicasResponse)(nil),     // 13: omniflow.role.v1.WatchReplicasResponse
 	(*Replica)(nil),                   // 14: omniflow.role.v1.Replica
 	(*durationpb.Duration)(nil),       // 15: google.protobuf.Duration
-	(*LaneOffer)(nil),                 // 16: omniflow.role.v1.LaneOffer
-	(ReplicaState)(0),                 // 17: omniflow.role.v1.ReplicaState
-	(*ReplicaLoad)(nil),               // 18: omniflow.role.v1.ReplicaLoad
-	(*timestamppb.Timestamp)(nil),     // 19: google.protobuf.Timestamp
+	(ReplicaState)(0),                 // 16: omniflow.role.v1.ReplicaState
+	(*ReplicaLoad)(nil),               // 17: omniflow.role.v1.ReplicaLoad
+	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
 }
 var file_omniflow_role_v1_role_registry_service_proto_depIdxs = []int32{
 	14, // 0: omniflow.role.v1.RegisterReplicaRequest.replica:type_name -> omniflow.role.v1.Replica
 	15, // 1: omniflow.role.v1.RegisterReplicaResponse.lease_ttl:type_name -> google.protobuf.Duration
-	16, // 2: omniflow.role.v1.RegisterReplicaResponse.lanes:type_name -> omniflow.role.v1.LaneOffer
-	17, // 3: omniflow.role.v1.KeepAliveRequest.state:type_name -> omniflow.role.v1.ReplicaState
-	18, // 4: omniflow.role.v1.KeepAliveRequest.load:type_name -> omniflow.role.v1.ReplicaLoad
-	19, // 5: omniflow.role.v1.KeepAliveResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 6: omniflow.role.v1.KeepAliveResponse.drain:type_name -> omniflow.role.v1.DrainDirective
-	5,  // 7: omniflow.role.v1.KeepAliveResponse.reregister:type_name -> omniflow.role.v1.ReregisterDirective
-	15, // 8: omniflow.role.v1.DrainDirective.grace:type_name -> google.protobuf.Duration
-	15, // 9: omniflow.role.v1.DrainReplicaRequest.grace:type_name -> google.protobuf.Duration
-	14, // 10: omniflow.role.v1.ListReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
-	14, // 11: omniflow.role.v1.WatchReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
-	0,  // 12: omniflow.role.v1.RoleRegistryService.RegisterReplica:input_type -> omniflow.role.v1.RegisterReplicaRequest
-	2,  // 13: omniflow.role.v1.RoleRegistryService.KeepAlive:input_type -> omniflow.role.v1.KeepAliveRequest
-	6,  // 14: omniflow.role.v1.RoleRegistryService.DeregisterReplica:input_type -> omniflow.role.v1.DeregisterReplicaRequest
-	8,  // 15: omniflow.role.v1.RoleRegistryService.DrainReplica:input_type -> omniflow.role.v1.DrainReplicaRequest
-	10, // 16: omniflow.role.v1.RoleRegistryService.ListReplicas:input_type -> omniflow.role.v1.ListReplicasRequest
-	12, // 17: omniflow.role.v1.RoleRegistryService.WatchReplicas:input_type -> omniflow.role.v1.WatchReplicasRequest
-	1,  // 18: omniflow.role.v1.RoleRegistryService.RegisterReplica:output_type -> omniflow.role.v1.RegisterReplicaResponse
-	3,  // 19: omniflow.role.v1.RoleRegistryService.KeepAlive:output_type -> omniflow.role.v1.KeepAliveResponse
-	7,  // 20: omniflow.role.v1.RoleRegistryService.DeregisterReplica:output_type -> omniflow.role.v1.DeregisterReplicaResponse
-	9,  // 21: omniflow.role.v1.RoleRegistryService.DrainReplica:output_type -> omniflow.role.v1.DrainReplicaResponse
-	11, // 22: omniflow.role.v1.RoleRegistryService.ListReplicas:output_type -> omniflow.role.v1.ListReplicasResponse
-	13, // 23: omniflow.role.v1.RoleRegistryService.WatchReplicas:output_type -> omniflow.role.v1.WatchReplicasResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	16, // 2: omniflow.role.v1.KeepAliveRequest.state:type_name -> omniflow.role.v1.ReplicaState
+	17, // 3: omniflow.role.v1.KeepAliveRequest.load:type_name -> omniflow.role.v1.ReplicaLoad
+	18, // 4: omniflow.role.v1.KeepAliveResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 5: omniflow.role.v1.KeepAliveResponse.drain:type_name -> omniflow.role.v1.DrainDirective
+	5,  // 6: omniflow.role.v1.KeepAliveResponse.reregister:type_name -> omniflow.role.v1.ReregisterDirective
+	15, // 7: omniflow.role.v1.DrainDirective.grace:type_name -> google.protobuf.Duration
+	15, // 8: omniflow.role.v1.DrainReplicaRequest.grace:type_name -> google.protobuf.Duration
+	14, // 9: omniflow.role.v1.ListReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
+	14, // 10: omniflow.role.v1.WatchReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
+	0,  // 11: omniflow.role.v1.RoleRegistryService.RegisterReplica:input_type -> omniflow.role.v1.RegisterReplicaRequest
+	2,  // 12: omniflow.role.v1.RoleRegistryService.KeepAlive:input_type -> omniflow.role.v1.KeepAliveRequest
+	6,  // 13: omniflow.role.v1.RoleRegistryService.DeregisterReplica:input_type -> omniflow.role.v1.DeregisterReplicaRequest
+	8,  // 14: omniflow.role.v1.RoleRegistryService.DrainReplica:input_type -> omniflow.role.v1.DrainReplicaRequest
+	10, // 15: omniflow.role.v1.RoleRegistryService.ListReplicas:input_type -> omniflow.role.v1.ListReplicasRequest
+	12, // 16: omniflow.role.v1.RoleRegistryService.WatchReplicas:input_type -> omniflow.role.v1.WatchReplicasRequest
+	1,  // 17: omniflow.role.v1.RoleRegistryService.RegisterReplica:output_type -> omniflow.role.v1.RegisterReplicaResponse
+	3,  // 18: omniflow.role.v1.RoleRegistryService.KeepAlive:output_type -> omniflow.role.v1.KeepAliveResponse
+	7,  // 19: omniflow.role.v1.RoleRegistryService.DeregisterReplica:output_type -> omniflow.role.v1.DeregisterReplicaResponse
+	9,  // 20: omniflow.role.v1.RoleRegistryService.DrainReplica:output_type -> omniflow.role.v1.DrainReplicaResponse
+	11, // 21: omniflow.role.v1.RoleRegistryService.ListReplicas:output_type -> omniflow.role.v1.ListReplicasResponse
+	13, // 22: omniflow.role.v1.RoleRegistryService.WatchReplicas:output_type -> omniflow.role.v1.WatchReplicasResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_role_registry_service_proto_init() }

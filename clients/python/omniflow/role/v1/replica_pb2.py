@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from omniflow.common.v1 import rules_pb2 as omniflow_dot_common_dot_v1_dot_rules__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xf1\x02\n\x07Replica\x12/\n\x04role\x18\x01 \x01(\tB!\x8a\xe7\x18\x1d\x08\x01\x10\x80\x01\"\x16[A-Za-z][A-Za-z0-9_-]*\x12\x1d\n\nreplica_id\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12!\n\x0eincarnation_id\x18\x03 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x1b\n\x08\x65ndpoint\x18\x04 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x04\x12\"\n\x11memory_manager_id\x18\x05 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x1b\n\ninterfaces\x18\x06 \x03(\tB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12-\n\x05state\x18\x07 \x01(\x0e\x32\x1e.omniflow.role.v1.ReplicaState\x12\"\n\x12protocol_revisions\x18\x08 \x03(\rB\x06\x8a\xe7\x18\x02\x18\x10\x12\x17\n\x0fmax_activations\x18\t \x01(\r\x12\x12\n\nprocess_id\x18\n \x01(\x04\x12\x15\n\x04node\x18\x0b \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"G\n\x0bReplicaLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0ekv_utilization\x18\x03 \x01(\x01\"*\n\tLaneOffer\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t*\x96\x01\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12\x17\n\x13REPLICA_STATE_READY\x10\x02\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x03\x12\x16\n\x12REPLICA_STATE_LOST\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xbc\x03\n\x07Replica\x12/\n\x04role\x18\x01 \x01(\tB!\x8a\xe7\x18\x1d\x08\x01\x10\x80\x01\"\x16[A-Za-z][A-Za-z0-9_-]*\x12\x1d\n\nreplica_id\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12!\n\x0eincarnation_id\x18\x03 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x1b\n\x08\x65ndpoint\x18\x04 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x04\x12\"\n\x11memory_manager_id\x18\x05 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x1b\n\ninterfaces\x18\x06 \x03(\tB\x07\x8a\xe7\x18\x03\x18\x80\x02\x12-\n\x05state\x18\x07 \x01(\x0e\x32\x1e.omniflow.role.v1.ReplicaState\x12\"\n\x12protocol_revisions\x18\x08 \x03(\rB\x06\x8a\xe7\x18\x02\x18\x10\x12\x17\n\x0fmax_activations\x18\t \x01(\r\x12\x12\n\nprocess_id\x18\n \x01(\x04\x12\x15\n\x04node\x18\x0b \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\x12\x15\n\rruns_segments\x18\x0c \x01(\x08\x12\x32\n\x05lanes\x18\r \x03(\x0b\x32\x1b.omniflow.role.v1.LaneOfferB\x06\x8a\xe7\x18\x02\x18\x08\"G\n\x0bReplicaLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0ekv_utilization\x18\x03 \x01(\x01\"?\n\tLaneOffer\x12\x16\n\x04kind\x18\x01 \x01(\tB\x08\x8a\xe7\x18\x04\x08\x01\x10 \x12\x1a\n\x07\x61\x64\x64ress\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x04*\x96\x01\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REPLICA_STATE_STARTING\x10\x01\x12\x17\n\x13REPLICA_STATE_READY\x10\x02\x12\x1a\n\x16REPLICA_STATE_DRAINING\x10\x03\x12\x16\n\x12REPLICA_STATE_LOST\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,12 +48,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLICA'].fields_by_name['protocol_revisions']._serialized_options = b'\212\347\030\002\030\020'
   _globals['_REPLICA'].fields_by_name['node']._loaded_options = None
   _globals['_REPLICA'].fields_by_name['node']._serialized_options = b'\212\347\030\003\020\200\002'
-  _globals['_REPLICASTATE']._serialized_start=574
-  _globals['_REPLICASTATE']._serialized_end=724
+  _globals['_REPLICA'].fields_by_name['lanes']._loaded_options = None
+  _globals['_REPLICA'].fields_by_name['lanes']._serialized_options = b'\212\347\030\002\030\010'
+  _globals['_LANEOFFER'].fields_by_name['kind']._loaded_options = None
+  _globals['_LANEOFFER'].fields_by_name['kind']._serialized_options = b'\212\347\030\004\010\001\020 '
+  _globals['_LANEOFFER'].fields_by_name['address']._loaded_options = None
+  _globals['_LANEOFFER'].fields_by_name['address']._serialized_options = b'\212\347\030\005\010\001\020\200\004'
+  _globals['_REPLICASTATE']._serialized_start=670
+  _globals['_REPLICASTATE']._serialized_end=820
   _globals['_REPLICA']._serialized_start=85
-  _globals['_REPLICA']._serialized_end=454
-  _globals['_REPLICALOAD']._serialized_start=456
-  _globals['_REPLICALOAD']._serialized_end=527
-  _globals['_LANEOFFER']._serialized_start=529
-  _globals['_LANEOFFER']._serialized_end=571
+  _globals['_REPLICA']._serialized_end=529
+  _globals['_REPLICALOAD']._serialized_start=531
+  _globals['_REPLICALOAD']._serialized_end=602
+  _globals['_LANEOFFER']._serialized_start=604
+  _globals['_LANEOFFER']._serialized_end=667
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -22,7 +22,7 @@ REPLICA_STATE_DRAINING: ReplicaState
 REPLICA_STATE_LOST: ReplicaState
 
 class Replica(_message.Message):
-    __slots__ = ("role", "replica_id", "incarnation_id", "endpoint", "memory_manager_id", "interfaces", "state", "protocol_revisions", "max_activations", "process_id", "node")
+    __slots__ = ("role", "replica_id", "incarnation_id", "endpoint", "memory_manager_id", "interfaces", "state", "protocol_revisions", "max_activations", "process_id", "node", "runs_segments", "lanes")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,8 @@ class Replica(_message.Message):
     MAX_ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
     role: str
     replica_id: str
     incarnation_id: str
@@ -45,7 +47,9 @@ class Replica(_message.Message):
     max_activations: int
     process_id: int
     node: str
-    def __init__(self, role: _Optional[str] = ..., replica_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., memory_manager_id: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., protocol_revisions: _Optional[_Iterable[int]] = ..., max_activations: _Optional[int] = ..., process_id: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+    runs_segments: bool
+    lanes: _containers.RepeatedCompositeFieldContainer[LaneOffer]
+    def __init__(self, role: _Optional[str] = ..., replica_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., memory_manager_id: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., protocol_revisions: _Optional[_Iterable[int]] = ..., max_activations: _Optional[int] = ..., process_id: _Optional[int] = ..., node: _Optional[str] = ..., runs_segments: bool = ..., lanes: _Optional[_Iterable[_Union[LaneOffer, _Mapping]]] = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
     __slots__ = ("running", "waiting", "kv_utilization")

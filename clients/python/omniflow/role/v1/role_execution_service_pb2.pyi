@@ -17,10 +17,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("commands",)
+    __slots__ = ("commands", "received_messages")
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     commands: _containers.RepeatedCompositeFieldContainer[ExecuteCommand]
-    def __init__(self, commands: _Optional[_Iterable[_Union[ExecuteCommand, _Mapping]]] = ...) -> None: ...
+    received_messages: int
+    def __init__(self, commands: _Optional[_Iterable[_Union[ExecuteCommand, _Mapping]]] = ..., received_messages: _Optional[int] = ...) -> None: ...
 
 class ExecuteCommand(_message.Message):
     __slots__ = ("handle", "hello", "start", "yield_ack", "cancel", "heartbeat")
@@ -39,16 +41,22 @@ class ExecuteCommand(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ControlHello, _Mapping]] = ..., start: _Optional[_Union[StartActivation, _Mapping]] = ..., yield_ack: _Optional[_Union[YieldAck, _Mapping]] = ..., cancel: _Optional[_Union[CancelActivation, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ...) -> None: ...
 
 class ControlHello(_message.Message):
-    __slots__ = ("control_id", "incarnation_id", "replica_incarnation_id", "value_endpoint")
+    __slots__ = ("control_id", "incarnation_id", "replica_incarnation_id", "value_endpoint", "link_id", "received_messages", "is_resuming")
     CONTROL_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     VALUE_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    LINK_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    IS_RESUMING_FIELD_NUMBER: _ClassVar[int]
     control_id: str
     incarnation_id: str
     replica_incarnation_id: str
     value_endpoint: str
-    def __init__(self, control_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., replica_incarnation_id: _Optional[str] = ..., value_endpoint: _Optional[str] = ...) -> None: ...
+    link_id: str
+    received_messages: int
+    is_resuming: bool
+    def __init__(self, control_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., replica_incarnation_id: _Optional[str] = ..., value_endpoint: _Optional[str] = ..., link_id: _Optional[str] = ..., received_messages: _Optional[int] = ..., is_resuming: bool = ...) -> None: ...
 
 class StreamHeartbeat(_message.Message):
     __slots__ = ()
@@ -178,20 +186,32 @@ class HistoryBoundary(_message.Message):
     def __init__(self, field: _Optional[str] = ..., boundary_tokens: _Optional[int] = ..., dirty_key: _Optional[str] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("segment_id", "nodes", "edges")
+    __slots__ = ("segment_id", "nodes", "edges", "exits")
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     EDGES_FIELD_NUMBER: _ClassVar[int]
+    EXITS_FIELD_NUMBER: _ClassVar[int]
     segment_id: str
     nodes: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.Node]
     edges: _containers.RepeatedCompositeFieldContainer[_graph_spec_pb2.Edge]
-    def __init__(self, segment_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_graph_spec_pb2.Node, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[_graph_spec_pb2.Edge, _Mapping]]] = ...) -> None: ...
+    exits: _containers.RepeatedCompositeFieldContainer[SegmentExit]
+    def __init__(self, segment_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_graph_spec_pb2.Node, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[_graph_spec_pb2.Edge, _Mapping]]] = ..., exits: _Optional[_Iterable[_Union[SegmentExit, _Mapping]]] = ...) -> None: ...
+
+class SegmentExit(_message.Message):
+    __slots__ = ("node", "fields")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class YieldAck(_message.Message):
-    __slots__ = ("next_ordinal",)
+    __slots__ = ("next_ordinal", "inner_activation_id")
     NEXT_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    INNER_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
     next_ordinal: int
-    def __init__(self, next_ordinal: _Optional[int] = ...) -> None: ...
+    inner_activation_id: int
+    def __init__(self, next_ordinal: _Optional[int] = ..., inner_activation_id: _Optional[int] = ...) -> None: ...
 
 class CancelActivation(_message.Message):
     __slots__ = ("reason",)
@@ -200,10 +220,12 @@ class CancelActivation(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "received_messages")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[ExecuteResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[ExecuteResult, _Mapping]]] = ...) -> None: ...
+    received_messages: int
+    def __init__(self, results: _Optional[_Iterable[_Union[ExecuteResult, _Mapping]]] = ..., received_messages: _Optional[int] = ...) -> None: ...
 
 class ExecuteResult(_message.Message):
     __slots__ = ("handle", "hello", "accepted", "completed", "failed", "progress", "heartbeat", "segment_step")
@@ -227,19 +249,23 @@ class ExecuteResult(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., accepted: _Optional[_Union[ActivationAccepted, _Mapping]] = ..., completed: _Optional[_Union[ActivationCompleted, _Mapping]] = ..., failed: _Optional[_Union[ActivationFailed, _Mapping]] = ..., progress: _Optional[_Union[_graph_event_pb2.Progress, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ..., segment_step: _Optional[_Union[SegmentStep, _Mapping]] = ..., **kwargs) -> None: ...
 
 class ReplicaHello(_message.Message):
-    __slots__ = ("replica", "value_endpoint")
+    __slots__ = ("replica", "value_endpoint", "is_resumed", "received_messages")
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     VALUE_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    IS_RESUMED_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     replica: _replica_pb2.Replica
     value_endpoint: str
-    def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ..., value_endpoint: _Optional[str] = ...) -> None: ...
+    is_resumed: bool
+    received_messages: int
+    def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ..., value_endpoint: _Optional[str] = ..., is_resumed: bool = ..., received_messages: _Optional[int] = ...) -> None: ...
 
 class ActivationAccepted(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ActivationYield(_message.Message):
-    __slots__ = ("ordinal", "fields", "inner_activation_id")
+    __slots__ = ("ordinal", "fields", "inside_fields", "inside_bytes", "inside_stored_bytes")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -249,23 +275,29 @@ class ActivationYield(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_value_pb2.Value, _Mapping]] = ...) -> None: ...
     ORDINAL_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
-    INNER_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INSIDE_STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     ordinal: int
     fields: _containers.MessageMap[str, _value_pb2.Value]
-    inner_activation_id: int
-    def __init__(self, ordinal: _Optional[int] = ..., fields: _Optional[_Mapping[str, _value_pb2.Value]] = ..., inner_activation_id: _Optional[int] = ...) -> None: ...
+    inside_fields: _containers.RepeatedScalarFieldContainer[str]
+    inside_bytes: int
+    inside_stored_bytes: int
+    def __init__(self, ordinal: _Optional[int] = ..., fields: _Optional[_Mapping[str, _value_pb2.Value]] = ..., inside_fields: _Optional[_Iterable[str]] = ..., inside_bytes: _Optional[int] = ..., inside_stored_bytes: _Optional[int] = ...) -> None: ...
 
 class ActivationCompleted(_message.Message):
-    __slots__ = ("yield_count", "usage", "finish_reason", "histories")
+    __slots__ = ("yield_count", "usage", "finish_reason", "histories", "last_yield")
     YIELD_COUNT_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     HISTORIES_FIELD_NUMBER: _ClassVar[int]
+    LAST_YIELD_FIELD_NUMBER: _ClassVar[int]
     yield_count: int
     usage: _graph_event_pb2.Usage
     finish_reason: _graph_event_pb2.FinishReason
     histories: _containers.RepeatedCompositeFieldContainer[_graph_event_pb2.HistoryResult]
-    def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ...) -> None: ...
+    last_yield: ActivationYield
+    def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ..., last_yield: _Optional[_Union[ActivationYield, _Mapping]] = ...) -> None: ...
 
 class ActivationFailed(_message.Message):
     __slots__ = ("status", "is_retryable")
@@ -276,22 +308,35 @@ class ActivationFailed(_message.Message):
     def __init__(self, status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., is_retryable: bool = ...) -> None: ...
 
 class SegmentStep(_message.Message):
-    __slots__ = ("registered", "finished")
-    REGISTERED_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_FIELD_NUMBER: _ClassVar[int]
-    registered: _containers.RepeatedCompositeFieldContainer[InnerActivation]
-    finished: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, registered: _Optional[_Iterable[_Union[InnerActivation, _Mapping]]] = ..., finished: _Optional[_Iterable[int]] = ...) -> None: ...
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[InnerEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[InnerEvent, _Mapping]]] = ...) -> None: ...
 
-class InnerActivation(_message.Message):
-    __slots__ = ("activation_id", "node", "parent")
-    ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+class InnerEvent(_message.Message):
+    __slots__ = ("inner_activation_id", "started", "completed", "failed")
+    INNER_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    YIELD_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    inner_activation_id: int
+    started: InnerStart
+    completed: ActivationCompleted
+    failed: ActivationFailed
+    def __init__(self, inner_activation_id: _Optional[int] = ..., started: _Optional[_Union[InnerStart, _Mapping]] = ..., completed: _Optional[_Union[ActivationCompleted, _Mapping]] = ..., failed: _Optional[_Union[ActivationFailed, _Mapping]] = ..., **kwargs) -> None: ...
+
+class InnerStart(_message.Message):
+    __slots__ = ("node", "input_group", "parent_activation_id", "parent_ordinal")
     NODE_FIELD_NUMBER: _ClassVar[int]
-    PARENT_FIELD_NUMBER: _ClassVar[int]
-    activation_id: int
+    INPUT_GROUP_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ORDINAL_FIELD_NUMBER: _ClassVar[int]
     node: str
-    parent: PathToken
-    def __init__(self, activation_id: _Optional[int] = ..., node: _Optional[str] = ..., parent: _Optional[_Union[PathToken, _Mapping]] = ...) -> None: ...
+    input_group: str
+    parent_activation_id: int
+    parent_ordinal: int
+    def __init__(self, node: _Optional[str] = ..., input_group: _Optional[str] = ..., parent_activation_id: _Optional[int] = ..., parent_ordinal: _Optional[int] = ...) -> None: ...
 
 class CancelActivationsRequest(_message.Message):
     __slots__ = ("call_id", "reason")

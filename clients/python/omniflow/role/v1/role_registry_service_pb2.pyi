@@ -19,16 +19,14 @@ class RegisterReplicaRequest(_message.Message):
     def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ...) -> None: ...
 
 class RegisterReplicaResponse(_message.Message):
-    __slots__ = ("lease_id", "lease_ttl", "protocol_revision", "lanes")
+    __slots__ = ("lease_id", "lease_ttl", "protocol_revision")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
-    LANES_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     lease_ttl: _duration_pb2.Duration
     protocol_revision: int
-    lanes: _containers.RepeatedCompositeFieldContainer[_replica_pb2.LaneOffer]
-    def __init__(self, lease_id: _Optional[str] = ..., lease_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., protocol_revision: _Optional[int] = ..., lanes: _Optional[_Iterable[_Union[_replica_pb2.LaneOffer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, lease_id: _Optional[str] = ..., lease_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., protocol_revision: _Optional[int] = ...) -> None: ...
 
 class KeepAliveRequest(_message.Message):
     __slots__ = ("lease_id", "state", "load")

@@ -1,0 +1,33 @@
+package role
+
+import "testing"
+
+func TestRecentForgetsWhatWasSetLongestAgo(t *testing.T) {
+	r := newRecent[string, int](2)
+	r.set("a", 1)
+	r.set("b", 2)
+	r.set("a", 3) // newest again
+	r.set("c", 4)
+	if _, isKnown := r.get("b"); isKnown {
+		t.Error("b is still known")
+	}
+	if a, _ := r.get("a"); a != 3 {
+		t.Errorf("a is %d", a)
+	}
+	if len(r.items) != 2 || r.order.Len() != 2 {
+		t.Errorf("%d and %d are kept", len(r.items), r.order.Len())
+	}
+}
+
+func TestFenceOfAnOwnerThatWasReplacedIsRefused(t *testing.T) {
+	f := newFences()
+	for _, step := range []struct {
+		tenant string
+		fence  uint64
+		want   bool
+	}{{"a", 3, true}, {"a", 3, true}, {"a", 2, false}, {"b", 1, true}, {"a", 4, true}, {"a", 3, false}} {
+		if got := f.admits(step.tenant, "s", step.fence); got != step.want {
+			t.Errorf("fence %d of tenant %s: %t", step.fence, step.tenant, got)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	rolev1 "github.com/omniflow-serving/omniflow/clients/go/gen/role/v1"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	firstBackoff = 50 * time.Millisecond
+	lastBackoff  = time.Second
+	rpcTimeout   = 5 * time.Second
+	defaultLease = 3 * time.Second
+)
+
+var (
+	errReplaced   = errors.New("the registry knows a newer process of the same replica")
+	errLeaseLost  = errors.New("the registry does not know the lease any more")
+	errUnanswered = errors.New("the registry has not answered for the length of the lease")
+)
+
+// registration is the replica's entry in the registry.
+//
+//	register ──ok──▶ keep alive every third of the lease ──lost | reregister──▶ register …
+//	    └─fails─▶ wait 0.05 s, 0.1 s … 1 s ─▶ register …
+//
+// A lost registry never disturbs activations: control planes that have a stream go on using it.
+type registration struct {
+	target string
+	// describe gives the replica with its state of the moment, load what runs.
+	describe func() *rolev1.Replica
+	load     func() *rolev1.ReplicaLoad
+	// onDrain is called when the registry wants the replica drained; nil: within the replica's own time.
+	onDrain func(grace *time.Duration)
+	// changed has an element when the state has changed, so that the registry is told at once.
+	changed chan struct{}
+}
+
+// announce tells the registry of a change now, not at the next keep-alive.
+func (r *registration) announce() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps the replica registered until the context ends; then it deregisters. It returns early when a newer process has
+// taken the replica over.
+func (r *registration) run(ctx context.Context) {
+	connection, err := dial(r.target)
+	if err != nil {
+		slog.Error("the registry cannot be dialled", "registry", r.target, "error", err)
+		return
+	}
+	defer connection.Close()
+	client := rolev1.NewRoleRegistryServiceClient(connection)
+	pause := firstBackoff
+	for ctx.Err() == nil {
+		lease, ttl, err := r.register(ctx, client)
+		if err == nil {
+			pause = firstBackoff
+			err = r.keepAlive(ctx, client, lease, ttl)
+		}
+		if ctx.Err() != nil {
+			deregister(client, lease)
+			return
+		}
+		if errors.Is(err, errReplaced) {
+			slog.Warn("leaving: " + err.Error())
+			r.onDrain(new(time.Duration))
+			return
+		}
+		slog.Warn("not registered", "registry", r.target, "error", err, "again_in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(lastBackoff, 2*pause)
+	}
+}
+
+func (r *registration) register(
+	ctx context.Context, client rolev1.RoleRegistryServiceClient,
+) (lease string, ttl time.Duration, err error) {
+	select {
+	case <-r.changed: // what is described now has it
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	response, err := client.RegisterReplica(ctx, &rolev1.RegisterReplicaRequest{Replica: r.describe()})
+	if err != nil {
+		if reasonOf(err) == ReasonStaleEpoch {
+			return "", 0, errReplaced
+		}
+		return "", 0, err
+	}
+	if ttl = response.GetLeaseTtl().AsDuration(); ttl <= 0 {
+		ttl = defaultLease
+	}
+	slog.Info("registered", "registry", r.target, "lease", ttl)
+	return response.GetLeaseId(), ttl, nil
+}
+
+// keepAlive returns when the registration must be renewed, and says why.
+func (r *registration) keepAlive(
+	ctx context.Context, client rolev1.RoleRegistryServiceClient, lease string, ttl time.Duration,
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.KeepAlive(ctx)
+	if err != nil {
+		return err
+	}
+	answers, lost := make(chan *rolev1.KeepAliveResponse), make(chan error, 1)
+	go func() { lost <- readAnswers(ctx, stream, answers) }()
+	every := time.NewTicker(ttl / 3)
+	defer every.Stop()
+	// Every report is answered, so silence for the whole lease means that the registry has lost it.
+	silence := time.NewTimer(ttl)
+	defer silence.Stop()
+	for {
+		report := &rolev1.KeepAliveRequest{LeaseId: lease, State: r.describe().GetState(), Load: r.load()}
+		if err := stream.Send(report); err != nil {
+			return <-lost // io.EOF says nothing; the reader has the reason
+		}
+		for isDue := false; !isDue; {
+			select {
+			case <-every.C:
+				isDue = true
+			case <-r.changed:
+				isDue = true
+			case answer := <-answers:
+				silence.Reset(ttl)
+				if answer.GetReregister() != nil {
+					return errLeaseLost
+				}
+				r.heed(answer.GetDrain())
+			case err := <-lost:
+				return err
+			case <-silence.C:
+				return errUnanswered
+			}
+		}
+	}
+}
+
+func (r *registration) heed(drain *rolev1.DrainDirective) {
+	if drain == nil {
+		return
+	}
+	if drain.GetGrace() == nil {
+		r.onDrain(nil)
+		return
+	}
+	grace := drain.GetGrace().AsDuration()
+	r.onDrain(&grace)
+}
+
+func readAnswers(
+	ctx context.Context,
+	stream grpc.BidiStreamingClient[rolev1.KeepAliveRequest, rolev1.KeepAliveResponse],
+	answers chan<- *rolev1.KeepAliveResponse,
+) error {
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// deregister leaves in order, best effort: otherwise the lease runs out.
+func deregister(client rolev1.RoleRegistryServiceClient, lease string) {
+	if lease == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rpcTimeout)
+	defer cancel()
+	request := &rolev1.DeregisterReplicaRequest{LeaseId: lease}
+	if _, err := client.DeregisterReplica(ctx, request); err != nil {
+		slog.Warn("not deregistered; the lease will run out", "error", err)
+	}
+}
+
+// dial makes a channel to a process of the platform: without the environment's proxy, which is for the world outside, and
+// without the long pauses between attempts that are made for it.
+func dial(target string) (*grpc.ClientConn, error) {
+	pauses := backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastBackoff}
+	return grpc.NewClient(
+		target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: rpcTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveWait}),
+	)
+}
+
+// reasonOf is the reason that the platform has stated; empty when it has not.
+func reasonOf(err error) Reason {
+	for _, detail := range status.Convert(err).Details() {
+		if info, isInfo := detail.(*errdetails.ErrorInfo); isInfo && info.GetDomain() == Domain {
+			return Reason(info.GetReason())
+		}
+	}
+	return ""
+}

@@ -1,0 +1,70 @@
+"""An Execute stream of gRPC: reaches a replica anywhere, and costs a hand-over between threads for every message."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from omniflow.codec.error import error_from_rpc
+from omniflow.internal_rpc import MAX_FRAME_BYTES
+from omniflow.links.port import END, LinkSide
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a dead connection must not be shared with the next incarnation
+)
+
+
+class GrpcStream:
+    """Implements `Transport`."""
+
+    name = "gRPC"
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._execute: Any = channel.stream_stream(
+            "/omniflow.role.v1.RoleExecutionService/Execute", request_serializer=None, response_deserializer=None
+        )
+        self._queued = asyncio.Event()
+        self._queued.set()
+
+    def wake(self) -> None:
+        self._queued.set()
+
+    async def carry(self, side: LinkSide) -> None:
+        stream = self._execute()
+        reader, writer = parts = (
+            asyncio.ensure_future(_read_all(stream, side)),
+            asyncio.ensure_future(self._write_all(stream, side)),
+        )
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if not reader.done() and writer.exception() is None:
+                await asyncio.wait((reader,))  # the end was said here; the replica's is on its way
+        finally:
+            for part in parts:
+                part.cancel()
+            ends = await asyncio.gather(*parts, return_exceptions=True)
+            stream.cancel()
+            side.closed()
+        for end in ends:
+            if isinstance(end, Exception):
+                raise error_from_rpc(end) if isinstance(end, grpc.RpcError) else end
+
+    async def _write_all(self, stream: Any, side: LinkSide) -> None:
+        while not side.is_finished:
+            await self._queued.wait()
+            self._queued.clear()
+            while (message := side.take()) is not None:
+                await stream.write(message)
+        await stream.write(END)
+        await stream.done_writing()
+
+
+async def _read_all(stream: Any, side: LinkSide) -> None:
+    while (message := await stream.read()) is not grpc.aio.EOF:
+        side.received(message)
+    side.peer_left()

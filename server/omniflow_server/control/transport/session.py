@@ -1,0 +1,167 @@
+"""The life of a link on its transports: the first that the replica answers on carries it, and when it breaks, another.
+
+    unix-frames ──no answer──▶ gRPC ──hello──▶ messages … ──it breaks──▶ unix-frames ──hello, resuming──▶ messages …
+                                                  │ the replica ends it, breaks the rules, or is silent
+                                                  ▼
+                                                lost
+
+Both sides number their messages and keep them until the other has them, so nothing is lost or doubled when a transport
+breaks. Lost is a link whose replica is gone, does not know it any more, or cannot be reached again in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+
+from omniflow.links.outbox import Outbox
+from omniflow.links.receipts import Receipts
+from omniflow.role.v1 import role_execution_service_pb2 as pb
+from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.control.transport.port import Transport
+from omniflow_server.control.transport.side import SessionSide
+
+log = logging.getLogger(__name__)
+
+SILENCE_LIMIT_S = 3.0
+"""Replicas send a heartbeat every second; three missing ones mean that the process hangs or its host is gone."""
+SILENCE_ROUNDS = 6
+"""The silence is counted in rounds of a sleep, not by the clock: when it is this process that stood still (SIGSTOP, a
+suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
+LANE_ANSWER_S = 0.5
+"""A lane is on this host: who does not answer by then is busy or somebody else, and the next transport is tried."""
+FRUITLESS_RESUMES = 3
+"""In a row, without a message of the replica in between: then it is what is sent that breaks the transport."""
+GOODBYE_S = 0.1
+"""For telling the replica that the link ends here; it stops its work then, and need not wait for another transport."""
+
+
+class _End(enum.Enum):
+    """How a link's time on a transport ended."""
+
+    UNANSWERED = enum.auto()
+    BROKEN = enum.auto()
+    OVER = enum.auto()
+
+
+class LinkSession:
+    """One session of a link. `run` is its life; `on_hello` and `on_message` are called with what the replica says."""
+
+    def __init__(
+        self,
+        name: str,
+        hello: pb.ControlHello,
+        *,
+        on_hello: Callable[[pb.ReplicaHello], None],
+        on_message: Callable[[pb.ExecuteResponse], None],
+    ) -> None:
+        self.outbox = Outbox(keeps=True)
+        self._receipts = Receipts()
+        self._name = name
+        self._hello = hello
+        self._on_hello = on_hello
+        self._on_message = on_message
+        self._is_resuming = False
+        self._is_forgotten = False
+        """The replica has answered, and does not know the link any more."""
+        self._has_heard = False
+
+    async def run(self, new_transports: Callable[[], Sequence[Transport]]) -> None:
+        """Until the link is lost. Does not raise for that."""
+        fruitless, count = 0, 0
+        while await self._run_over_first(new_transports()) is _End.BROKEN and self.outbox.can_rewind_all:
+            fruitless, count = (0 if self._receipts.count > count else fruitless + 1), self._receipts.count
+            if fruitless > FRUITLESS_RESUMES:
+                return
+            self._is_resuming = True
+
+    async def _run_over_first(self, transports: Sequence[Transport]) -> _End:
+        """Over the first that answers."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + SILENCE_LIMIT_S
+        for transport in transports:
+            left_s = give_up_s - loop.time()
+            end = await self._run_over(transport, left_s if transport is transports[-1] else min(left_s, LANE_ANSWER_S))
+            if end is not _End.UNANSWERED or self._is_forgotten:
+                return end
+        return _End.OVER
+
+    async def _run_over(self, transport: Transport, within_s: float) -> _End:
+        side = SessionSide(self, transport.wake)
+        carrying = asyncio.ensure_future(transport.carry(side))
+        try:
+            await asyncio.wait((carrying, side.answered), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            if side.answered.done():
+                await self._watch(carrying)
+            elif not carrying.done():
+                log.warning("%s did not answer the hello over %s within %.1f s", self._name, transport.name, within_s)
+            is_broken = side.answered.done() and carrying.done() and not side.is_over
+        except asyncio.CancelledError:
+            await self._say_goodbye(carrying)
+            raise
+        finally:
+            carrying.cancel()
+            (cause,) = await asyncio.gather(carrying, return_exceptions=True)
+            self.outbox.detach()
+        self._log_end(transport, cause)
+        if not side.answered.done():
+            return _End.UNANSWERED
+        return _End.BROKEN if is_broken else _End.OVER
+
+    async def _watch(self, carrying: asyncio.Future[None]) -> None:
+        """Returns when the transport has ended or the replica has been silent for too long."""
+        silent_rounds = 0
+        while silent_rounds < SILENCE_ROUNDS:
+            self._has_heard = False
+            await asyncio.wait((carrying,), timeout=SILENCE_LIMIT_S / SILENCE_ROUNDS)
+            if carrying.done():
+                return
+            silent_rounds = 0 if self._has_heard else silent_rounds + 1
+        log.warning("%s was silent for %.0f s", self._name, SILENCE_LIMIT_S)
+
+    async def _say_goodbye(self, carrying: asyncio.Future[None]) -> None:
+        self.outbox.drop()
+        self.outbox.close()
+        await asyncio.wait((carrying,), timeout=GOODBYE_S)
+
+    def _log_end(self, transport: Transport, cause: BaseException | None) -> None:
+        if isinstance(cause, OSError | OmniFlowError):
+            log.info("%s: %s ended: %s", self._name, transport.name, cause)
+        elif isinstance(cause, Exception):
+            log.error("%s: %s failed", self._name, transport.name, exc_info=cause)
+
+    def hello(self) -> bytes:
+        """The first message on a transport. Each try to begin is a link of its own to the replica, which may answer an
+        earlier one late."""
+        if not self._is_resuming:
+            self._hello.link_id = secrets.token_hex(16)
+        self._hello.is_resuming = self._is_resuming
+        self._hello.received_messages = self._receipts.count
+        return pb.ExecuteRequest(commands=(pb.ExecuteCommand(hello=self._hello),)).SerializeToString()
+
+    def opened(self, answer: pb.ExecuteResponse) -> None:
+        """The replica has answered. Raises PROTOCOL_VIOLATION, and REPLICA_LOST when it cannot go on with the link."""
+        if not answer.results or not answer.results[0].HasField("hello"):
+            raise OmniFlowError(Reason.PROTOCOL_VIOLATION, "the first result is no hello")
+        hello = answer.results[0].hello
+        if not self._is_resuming:
+            self._on_hello(hello)
+            self._on_message(answer)
+        elif hello.is_resumed and self.outbox.can_rewind(hello.received_messages):
+            self.outbox.rewind(hello.received_messages)
+        else:
+            self._is_forgotten = True
+            raise OmniFlowError(Reason.REPLICA_LOST, "the replica does not know the link any more")
+
+    def received(self, message: bytes) -> None:
+        """Takes in what came after the hello."""
+        self._has_heard = True
+        frame = pb.ExecuteResponse.FromString(message)
+        if frame.received_messages:
+            self.outbox.received(frame.received_messages)
+        self._on_message(frame)
+        if self._receipts.add(len(message)):
+            self.outbox.send(self._receipts.frame())
