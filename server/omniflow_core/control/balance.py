@@ -35,6 +35,10 @@ class CallReplicas:
         """Key of the replica that the node keeps to, when it has chosen one and does not spread."""
         return None if node.is_spread else self._chosen.get(node.name)
 
+    def keep(self, node: NodeSpec, key: str) -> None:
+        """The node has chosen; there was no other."""
+        self._chosen[node.name] = key
+
     def replica_for(
         self, node: NodeSpec, candidates: Sequence[Candidate], *, affinity: str, turn: int
     ) -> Candidate | None:

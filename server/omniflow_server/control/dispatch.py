@@ -182,13 +182,20 @@ class ReplicaDispatcher:
         if known is not None and known.is_connected:
             call.used_replicas.add(known)  # it may be a new life of the replica that was chosen
             return known
-        candidates = [
-            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key]))
+        ready = [
+            link
             for link in self._links_by_role.get(spec.role, ())
             if link.is_connected and link.registration.is_ready and spec.interface in link.interfaces
         ]
-        if not candidates:
-            return None
+        if len(ready) < 2:
+            if not ready:
+                return None
+            call.replicas.keep(spec, ready[0].name)
+            call.used_replicas.add(ready[0])
+            return ready[0]
+        candidates = [
+            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key])) for link in ready
+        ]
         self._turns[spec.name] += 1
         affinity = call.session or call.call_id
         chosen = call.replicas.replica_for(spec, candidates, turn=self._turns[spec.name], affinity=affinity)

@@ -177,7 +177,7 @@ class ReplicaLink:
         try:
             async with grpc.aio.insecure_channel(replica.endpoint, options=CHANNEL_OPTIONS) as channel:
                 self._stub = pb_grpc.RoleExecutionServiceStub(channel)
-                await self._session.run(lambda: transports_to(replica, self._identity.lanes, channel))
+                await self._session.run(lambda: transports_to(replica, self._identity.lanes))
         finally:
             self.is_connected = False
             self._stub = None

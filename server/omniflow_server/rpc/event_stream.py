@@ -23,7 +23,7 @@ MESSAGE_BYTES = 256 * 1024
 EXTRA_LIMIT = 256
 """Events outside of any log that may wait to be written."""
 DEFAULT_HEARTBEAT_S = 15.0
-_COMPANY_S = 0.002
+_COMPANY_S = 0.005
 """A new call's acceptance waits so long for a first value to travel with: a message costs more than most short calls."""
 
 

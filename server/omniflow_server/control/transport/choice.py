@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import grpc
-
 from omniflow.links.port import LaneKind
 from omniflow.role.v1 import replica_pb2
 from omniflow_server.control.transport.grpc_stream import GrpcStream
@@ -20,13 +18,11 @@ from omniflow_server.control.transport.unix_lane import UnixLane
 log = logging.getLogger(__name__)
 
 
-def transports_to(
-    replica: replica_pb2.Replica, lanes: Sequence[LaneKind], channel: grpc.aio.Channel
-) -> list[Transport]:
+def transports_to(replica: replica_pb2.Replica, lanes: Sequence[LaneKind]) -> list[Transport]:
     """New transports, the one to try first at the front."""
     offers = {offer.kind: offer.address for offer in replica.lanes}
     found = [_lane(kind, offers[kind.value]) for kind in lanes if kind.value in offers]
-    return [*(lane for lane in found if lane is not None), GrpcStream(channel)]
+    return [*(lane for lane in found if lane is not None), GrpcStream(replica.endpoint)]
 
 
 def _lane(kind: LaneKind, address: str) -> Transport | None:

@@ -20,14 +20,12 @@ CHANNEL_OPTIONS = (
 
 
 class GrpcStream:
-    """Implements `Transport`."""
+    """Implements `Transport`. Has a connection of its own: on one that is breaking, a new stream would break with it."""
 
     name = "gRPC"
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._execute: Any = channel.stream_stream(
-            "/omniflow.role.v1.RoleExecutionService/Execute", request_serializer=None, response_deserializer=None
-        )
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
         self._queued = asyncio.Event()
         self._queued.set()
 
@@ -35,7 +33,13 @@ class GrpcStream:
         self._queued.set()
 
     async def carry(self, side: LinkSide) -> None:
-        stream = self._execute()
+        async with grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS) as channel:
+            execute: Any = channel.stream_stream(
+                "/omniflow.role.v1.RoleExecutionService/Execute", request_serializer=None, response_deserializer=None
+            )
+            await self._carry(execute(), side)
+
+    async def _carry(self, stream: Any, side: LinkSide) -> None:
         reader, writer = parts = (
             asyncio.ensure_future(_read_all(stream, side)),
             asyncio.ensure_future(self._write_all(stream, side)),
