@@ -109,6 +109,8 @@ class Call:
         self.sampling = sampling
         self.log = EventLog(log_limit_bytes)
         self.create_time_s = time.time()
+        self.start_head: tuple[bytes, bytes] | None = None
+        """What all its starts on replicas have in common, in the reference and beside it."""
         self.session = spec.session
         self.priority = spec.priority
         self.deadline_unix_s = _deadline_of(spec)

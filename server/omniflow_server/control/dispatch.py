@@ -13,23 +13,21 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
-from omniflow.codec.common import payload_of
-from omniflow.common.v1 import tensor_pb2, value_pb2
-from omniflow.large_values import ValueFetcher, ValueStore, externalise
+from omniflow.common.v1 import tensor_pb2
+from omniflow.large_values import ValueFetcher, ValueStore
 from omniflow.role.v1 import replica_pb2
-from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow_core.control.balance import Candidate
-from omniflow_core.control.commands import Facet, StartActivation
+from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
 from omniflow_core.control.gates import GateKey, SessionGates
 from omniflow_core.errors import ErrorInfo, Reason
 from omniflow_core.graph.spec import NodeSpec
 from omniflow_server.control.call import Call
-from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.inline import InlineExecutor
 from omniflow_server.control.link import ControlIdentity, ReplicaLink
 from omniflow_server.control.registry import Registration, Registry, ReplicaKey
 from omniflow_server.control.segments import SegmentMessages
+from omniflow_server.control.starts import StartMessages
 from omniflow_server.control.tasks import BackgroundTasks
 
 log = logging.getLogger(__name__)
@@ -76,8 +74,7 @@ class ReplicaDispatcher:
         self._fetcher = fetcher
         self._tasks = tasks
         self._replica_wait_s = replica_wait_s
-        self._byte_credit = byte_credit
-        self._yield_window = yield_window
+        self._starts = StartMessages(yield_window=yield_window, byte_credit=byte_credit, store=store)
         self._segments = SegmentMessages(is_enabled=runs_segments, yield_window=yield_window)
         self._links: dict[ReplicaKey, ReplicaLink] = {}
         self._links_by_name: dict[str, ReplicaLink] = {}
@@ -253,63 +250,22 @@ class ReplicaDispatcher:
 
     def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
         try:
-            message = self._start_message(call, command)
-            segment = self._segments.for_start(command.node, link.registration.replica)
-            if segment is not None:
-                message.segment.CopyFrom(segment)
-            link.start(call, command.activation_id, command.node.name, command.attempt, message)
+            segment = None
+            if command.node.segment is not None:
+                segment = self._segments.for_start(command.node, link.registration.replica)
+            ordinal = self._session_ordinal(call, command.activation_id) if self._inside else 0
+            start = self._starts.serialized(call, command, session_ordinal=ordinal, segment=segment)
+            link.start(call, command, start, has_segment=segment is not None)
         except Exception as error:
             call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
             return
         call.running[command.activation_id] = link
 
-    def _start_message(self, call: Call, command: StartActivation) -> pb.StartActivation:
-        spec = command.node.spec
-        assert spec is not None
-        message = pb.StartActivation(
-            activation=pb.ActivationRef(
-                call_id=call.call_id,
-                node=spec.name,
-                interface=spec.interface,
-                activation_id=command.activation_id,
-                attempt=command.attempt,
-            ),
-            tenant=call.tenant,
-            session=call.session,
-            yield_window=spec.yield_window or self._yield_window,
-            byte_credit=self._byte_credit,
-            priority=call.priority,
-        )
-        if call.spec.HasField("deadline"):
-            message.deadline.CopyFrom(call.spec.deadline)
-        if call.spec.HasField("sampling"):
-            message.sampling.CopyFrom(call.spec.sampling)
-        key = self._inside.get((call.call_id, command.activation_id))
-        entry = self._gates.entry_of(key, call.call_id, command.activation_id) if key is not None else None
-        if entry is not None:
-            message.session_ordinal = entry.ordinal
-        for facet in command.facets:
-            self._add_facet(message, call, facet, command.origin_path)
-        for ordinal, fields in enumerate(command.delivered):
-            delivered = message.delivered_yields.add(ordinal=ordinal)
-            for name, value in fields.items():
-                assert isinstance(value, CarriedValue)
-                delivered.fields[name].CopyFrom(self._portable(value.message, call))
-        return message
-
-    def _add_facet(self, message: pb.StartActivation, call: Call, facet: Facet, path: tuple[int, ...]) -> None:
-        added = message.facets.add(input_group=facet.group)
-        for name, values in facet.fields.items():
-            field = added.fields[name]
-            paths = facet.paths[name] if facet.paths is not None else (path,) * len(values)
-            for value, origin_path in zip(values, paths, strict=True):
-                assert isinstance(value, CarriedValue)
-                field.values.add(value=self._portable(value.message, call), origin_path=origin_path)
-            field.context_count = facet.context.get(name, 0)
-
-    def _portable(self, value: value_pb2.Value, call: Call) -> value_pb2.Value:
-        """The value as it may travel to a role: large payloads stay here and are fetched."""
-        return externalise(value, call.call_id, self._store) if payload_of(value) is not None else value
+    def _session_ordinal(self, call: Call, activation_id: int) -> int:
+        """Its place in the order of a session-ordered interface; 0 without one."""
+        key = self._inside.get((call.call_id, activation_id))
+        entry = self._gates.entry_of(key, call.call_id, activation_id) if key is not None else None
+        return entry.ordinal if entry is not None else 0
 
     def _on_room(self, key: ReplicaKey) -> None:
         link = self._links.get(key)

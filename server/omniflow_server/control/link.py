@@ -21,6 +21,7 @@ from omniflow.internal_rpc import MAX_FRAME_BYTES
 from omniflow.links.port import LaneKind
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
+from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationAccepted, ActivationFailed
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.control import results
@@ -112,15 +113,17 @@ class ReplicaLink:
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    def start(self, call: Call, activation_id: int, node: str, attempt: int, message: pb.StartActivation) -> None:
-        """Sends an activation. Raises MESSAGE_TOO_LARGE for inputs that would break the stream, and with it others' work."""
+    def start(self, call: Call, command: StartActivation, start: bytes, *, has_segment: bool) -> None:
+        """Sends an activation; `start` is its message. Raises MESSAGE_TOO_LARGE for inputs that would break the stream, and
+        with it others' work."""
         handle = self._next_handle
-        frame = start_frame(handle, message)
+        frame = start_frame(handle, start)
+        node = command.node.name
         if len(frame) > MAX_FRAME_BYTES:
             raise _too_large(node, len(frame))
         self._next_handle += 1
-        self._in_flight[handle] = _InFlight(call, activation_id, node, attempt, message.HasField("segment"))
-        self._handles[call.call_id, activation_id] = handle
+        self._in_flight[handle] = _InFlight(call, command.activation_id, node, command.attempt, has_segment)
+        self._handles[call.call_id, command.activation_id] = handle
         self._send(frame)
 
     def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
@@ -289,9 +292,8 @@ class ReplicaLink:
         )
 
 
-def start_frame(handle: int, message: pb.StartActivation) -> bytes:
-    """An ExecuteRequest with one start. Wrapped by hand: each message around a message would copy all of it."""
-    start = message.SerializeToString()
+def start_frame(handle: int, start: bytes) -> bytes:
+    """An ExecuteRequest with one start, of its serialized message."""
     command = b"".join((_HANDLE, varint(handle), _START, varint(len(start)), start))
     return b"".join((_COMMANDS, varint(len(command)), command))
 

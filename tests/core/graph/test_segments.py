@@ -174,6 +174,20 @@ def test_session_ordered_entry_is_fed_by_no_loop_inside() -> None:
     assert cut_of(spec) == {"step": "step cond uncond"}
 
 
+def test_feeders_that_a_session_ordered_node_must_not_have_inside_may_follow_each_other() -> None:
+    nodes = (of("r", "a", "first: x; more: p q", loop_bound=9, is_session_ordered=True), of("r", "b"), of("r", "c"))
+    edges = "x>a.first.x a.y>b.x b.y>c.x b.y>a.more.p c.y>a.more.q c.y>out"
+    assert cut(nodes, edges) == {"b": "b c"}
+
+
+def test_node_behind_one_that_is_in_no_segment_takes_along_all_that_it_alone_leads_to() -> None:
+    """h feeds itself although its activations must wait, so it can be in none; d joins what is near a with what is far."""
+    h = of("r", "h", "first: x; more: z", "y again", loop_bound=9, is_session_ordered=True)
+    nodes = (h, of("r", "a"), of("r", "b"), of("r", "c"), of("r", "d", "p q"))
+    edges = "x>h.first.x h.again>h.more.z h.y>a.x a.y>b.x b.y>c.x a.y>d.p c.y>d.q d.y>out"
+    assert cut(nodes, edges) == {"a": "a b c d"}
+
+
 def test_count_join_can_only_be_the_entry() -> None:
     nodes = (of("r", "a"), of("r", "d", "img", counts="img=2"), of("r", "b"))
     assert cut(nodes, "x>a.x a.y>d.img d.y>b.x b.y>out") == {"d": "d b"}

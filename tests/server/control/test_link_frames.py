@@ -13,4 +13,4 @@ from omniflow_server.control.link import start_frame
 def test_start_frame_is_what_protobuf_writes(handle: int, call_id: str, window: int) -> None:
     start = pb.StartActivation(activation=pb.ActivationRef(call_id=call_id, node="a"), yield_window=window)
     expected = pb.ExecuteRequest(commands=[pb.ExecuteCommand(handle=handle, start=start)]).SerializeToString()
-    assert start_frame(handle, start) == expected
+    assert start_frame(handle, start.SerializeToString()) == expected
