@@ -154,9 +154,9 @@ class Origins:
         return self._port_of.get(edge.source_field, STATIC_PORT)
 
     @property
-    def heads_first(self) -> list[str]:
-        """Nodes that the call reaches, each after all that dominate it."""
-        return [name for vertex in self._order if (name := self._names[vertex])]
+    def dominators(self) -> dict[str, str]:
+        """The immediate dominator of each node that the call reaches, empty for the call; dominators come first."""
+        return {name: self._names[self._plain[v]] for v in self._order if (name := self._names[v])}
 
     def runs_once(self, node: str) -> bool:
         """All that the node gives in a call comes from one activation."""

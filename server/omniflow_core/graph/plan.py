@@ -132,7 +132,7 @@ class _Compiler:
         for i, name in enumerate(self._gates):
             self._nodes[name].gate = len(self._ordered) + i
         self._fill_reaches()
-        segments = tuple(find_segments(spec, self._origins.heads_first))
+        segments = tuple(find_segments(spec, self._origins.dominators))
         self._fill_segments(segments, joins)
         return GraphPlan(
             spec=spec,

@@ -14,27 +14,30 @@ Nodes whose activations need the control plane are not inside: those that wait f
 can only be the entry, and what must be timed or started again elsewhere is in no segment at all.
 
 A *head* is a node that cannot be inside of anything: it is fed from outside, or by nodes that hang below different heads,
-or it must wait. Everything else hangs below the one head that all ways to it pass. While they are looked for heads only
-become more, and a node is looked at again only when something that feeds it has changed.
+or it must wait. Everything else hangs below the nearest head that all ways to it pass, which the dominator tree tells. Heads
+only become more while they are looked for; a pass over the graph is linear.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from omniflow_core.graph.routing import SegmentPlan
 from omniflow_core.graph.spec import EdgeSpec, GraphSpec, NodeSpec, Replay
 
 
-def find_segments(spec: GraphSpec, order: Iterable[str]) -> Iterator[SegmentPlan]:
-    """Disjoint segments, each as large as its entry allows. `order`: the nodes that the call reaches, dominators first."""
-    leads = _Leads(spec, tuple(order))
+def find_segments(spec: GraphSpec, dominators: Mapping[str, str]) -> Iterator[SegmentPlan]:
+    """Disjoint segments, each as large as its entry allows.
+
+    dominators: by node that the call reaches, its immediate dominator, empty for the call; dominators come first.
+    """
+    heads = _Heads(spec, dominators)
     members: dict[str, set[str]] = defaultdict(set)
-    for name, head in leads.settled().items():
+    for name, head in heads.settled().items():
         members[head].add(name)
     for entry, names in members.items():
-        if len(names) > 1 or leads.feeds(entry, entry):
+        if len(names) > 1 or heads.feeds(entry, entry):
             yield _segment(spec, entry, names)
 
 
@@ -52,79 +55,67 @@ def _segment(spec: GraphSpec, entry: str, members: set[str]) -> SegmentPlan:
     )
 
 
-class _Leads:
-    """The head that each node hangs below; nodes that can be in no segment have none."""
+class _Heads:
+    """Looks for the heads; nodes that can be in no segment are excluded."""
 
-    def __init__(self, spec: GraphSpec, order: tuple[str, ...]) -> None:
-        self._order = order
+    def __init__(self, spec: GraphSpec, dominators: Mapping[str, str]) -> None:
+        self._dominators = dominators
+        self._position = {name: i for i, name in enumerate(dominators)}
         self._nodes = {n.name: n for n in spec.nodes}
         self._sources: dict[str, dict[str, set[str]]] = {name: defaultdict(set) for name in self._nodes}
         """Direct sources of each input group, by node."""
-        self._successors: dict[str, set[str]] = defaultdict(set)
+        self._edges: set[tuple[str, str]] = set()
         self._chunked: set[tuple[str, str]] = set()
         for edge in spec.edges:
             if edge.target_node:
                 self._add(edge)
-        self._lead: dict[str, str] = {}
         self._excluded = {name for name, node in self._nodes.items() if not _can_belong(node)}
+        self._heads: set[str] = set()
 
     def _add(self, edge: EdgeSpec) -> None:
         self._sources[edge.target_node][edge.target_group].add(edge.source_node)
-        self._successors[edge.source_node].add(edge.target_node)
+        self._edges.add((edge.source_node, edge.target_node))
         if edge.chunks is not None:
             self._chunked.add((edge.target_node, edge.target_group))
 
     def feeds(self, source: str, target: str) -> bool:
         """There is an edge."""
-        return target in self._successors[source]
+        return (source, target) in self._edges
 
     def settled(self) -> Mapping[str, str]:
-        """The head of each node, itself for a head."""
-        for name in self._order:
-            if name not in self._excluded and self._must_lead(self._nodes[name]):
-                self._lead[name] = name
-        self._look_at(self._order)
-        position = {name: i for i, name in enumerate(self._order)}
-        heads = list(dict.fromkeys(self._lead.values()))
-        while heads:
-            head = heads.pop()
-            barred = min(self._barred(head), key=position.__getitem__, default=None)
-            if barred is None:
-                continue
-            # The first of them alone: others may hang below it from now on.
-            self._make_head(barred)
-            self._look_at(self._successors[barred])
-            heads = list(dict.fromkeys(self._lead.values()))
-        return self._lead
+        """The head of each node, itself for a head; without those that are excluded."""
+        self._heads = {name for name in self._dominators if self._must_lead(self._nodes[name])}
+        while True:
+            leads = self._leads()
+            more = {target for source, target in self._edges if leads.get(source) != leads.get(target)} & leads.keys()
+            if more <= self._heads:
+                barred = self._first_barred(leads)
+                if barred is None:
+                    return leads
+                more = {barred}
+                if leads[barred] == barred:  # a head that feeds itself as only the control plane can follow
+                    self._excluded.add(barred)
+                    more = {target for source, target in self._edges if source == barred}
+            self._heads |= more
 
-    def _make_head(self, name: str) -> None:
-        """Of a node that feeds its own head as only the control plane can follow; a head that does is in no segment."""
-        if self._lead[name] == name:
-            self._excluded.add(name)
-            del self._lead[name]
-        else:
-            self._lead[name] = name
+    def _leads(self) -> dict[str, str]:
+        """The nearest head that all ways to each node pass; empty where there is none."""
+        leads: dict[str, str] = {}
+        for name, dominator in self._dominators.items():
+            if name not in self._excluded:
+                leads[name] = name if name in self._heads else leads.get(dominator, "")
+        return leads
 
-    def _look_at(self, names: Iterable[str]) -> None:
-        """Lets nodes hang below the head of what feeds them, and those behind them."""
-        pending = deque(names)
-        while pending:
-            name = pending.popleft()
-            if name in self._excluded or self._lead.get(name) == name:
-                continue
-            above = {
-                self._lead.get(s, s) for sources in self._sources[name].values() for s in sources if self._counts(s)
-            }
-            found = above.pop() if len(above) == 1 else name if above else None
-            if found is not None and found not in self._lead:
-                found = name  # what feeds it is in no segment
-            if found is not None and self._lead.get(name) != found:
-                self._lead[name] = found
-                pending.extend(self._successors[name])
-
-    def _counts(self, source: str) -> bool:
-        """Its head is known, or it never has one."""
-        return source in self._lead or source in self._excluded
+    def _first_barred(self, leads: Mapping[str, str]) -> str | None:
+        """The first node that feeds its own head beside others, or although that must wait. One at a time: what follows may
+        hang below it from then on."""
+        barred: list[str] = []
+        for head in {lead for lead in leads.values() if lead}:
+            for group, sources in self._sources[head].items():
+                own = {source for source in sources if leads.get(source) == head}
+                if own and (own != sources or _must_wait(self._nodes[head]) or (head, group) in self._chunked):
+                    barred.extend(own)
+        return min(barred, key=self._position.__getitem__, default=None)
 
     def _must_lead(self, node: NodeSpec) -> bool:
         """It waits for others, or is given something by the call, another role, or a node of other replicas."""
@@ -143,13 +134,6 @@ class _Leads:
             and other.role == node.role
             and other.is_spread is node.is_spread
         )
-
-    def _barred(self, head: str) -> Iterator[str]:
-        """Nodes of its own that feed a head beside others, or although it must wait."""
-        for group, sources in self._sources[head].items():
-            own = {source for source in sources if self._lead.get(source) == head}
-            if own and (own != sources or _must_wait(self._nodes[head]) or (head, group) in self._chunked):
-                yield from own
 
 
 def _can_belong(node: NodeSpec) -> bool:
