@@ -21,7 +21,7 @@ from omniflow_core.control.segments import RunInner, SegmentCommand, SegmentRun
 from omniflow_core.control.work import CallWork
 from omniflow_core.control.work_items import Activation, GivenYield
 from omniflow_core.graph.routing import Delivery
-from omniflow_core.graph.segments import _Leads
+from omniflow_core.graph.segments import _Heads
 from omniflow_core.graph.spec import NodeSpec
 from tests.properties.flow_case import Difference, Mix, run_case
 
@@ -188,14 +188,14 @@ def forget_joins_outside(patch: pytest.MonkeyPatch) -> None:
 
 def swallow_what_is_fed_outside(patch: pytest.MonkeyPatch) -> None:
     """A node belongs to a segment if one of its groups is fed inside."""
-    must_lead = _Leads._must_lead
+    must_lead = _Heads._must_lead
 
-    def is_fed_outside(self: _Leads, node: NodeSpec) -> bool:
+    def is_fed_outside(self: _Heads, node: NodeSpec) -> bool:
         groups = self._sources[node.name].values()
         is_followed = any(all(self._is_alike(source, node) for source in sources) for sources in groups)
         return must_lead(self, node) and (node.is_session_ordered or not is_followed)
 
-    patch.setattr(_Leads, "_must_lead", is_fed_outside)
+    patch.setattr(_Heads, "_must_lead", is_fed_outside)
 
 
 def find(seeds: range) -> Difference | None:
