@@ -5,7 +5,7 @@ The core's own integrity checks are off here, and what it raises itself does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +20,23 @@ from omniflow_core.control.scheduler import CallScheduler
 from omniflow_core.control.segments import RunInner, SegmentCommand, SegmentRun
 from omniflow_core.control.work import CallWork
 from omniflow_core.control.work_items import Activation, GivenYield
-from omniflow_core.graph.routing import Delivery
-from omniflow_core.graph.segments import _Heads
-from omniflow_core.graph.spec import NodeSpec
+from omniflow_core.graph.routing import Delivery, SegmentPlan
+from omniflow_core.graph.segments import _segment, find_segments
+from omniflow_core.graph.spec import GraphSpec
 from tests.properties.flow_case import Difference, Mix, run_case
 
 MOST_CASES = 60
 """Graphs until a planted bug must have been found; `test_flow_properties` finds no difference in as many."""
+
+
+def _drop_what_is_late(patch: pytest.MonkeyPatch) -> None:
+    """Joins that have run do not take what comes after."""
+    contribute = PrefixJoins.contribute
+
+    def dropping(self: PrefixJoins, delivery: Delivery, given: GivenYield) -> int:
+        return contribute(self, delivery, given) if given.scopes[delivery.join] in self._work.buckets else 0
+
+    patch.setattr(PrefixJoins, "contribute", dropping)
 
 
 def drop_leases(patch: pytest.MonkeyPatch) -> None:
@@ -38,6 +48,7 @@ def drop_leases(patch: pytest.MonkeyPatch) -> None:
             acquire(self, root, holder)
 
     patch.setattr(LeaseTable, "acquire", forgetful)
+    _drop_what_is_late(patch)
 
 
 def ignore_predecessors(patch: pytest.MonkeyPatch) -> None:
@@ -89,16 +100,6 @@ def _in_runs(patch: pytest.MonkeyPatch, change: Callable[[SegmentRun], None]) ->
         change(self)
 
     patch.setattr(SegmentRun, "__init__", changed)
-
-
-def _drop_what_is_late(patch: pytest.MonkeyPatch) -> None:
-    """Joins that have run do not take what comes after."""
-    contribute = PrefixJoins.contribute
-
-    def dropping(self: PrefixJoins, delivery: Delivery, given: GivenYield) -> int:
-        return contribute(self, delivery, given) if given.scopes[delivery.join] in self._work.buckets else 0
-
-    patch.setattr(PrefixJoins, "contribute", dropping)
 
 
 def start_inner_joins_early(patch: pytest.MonkeyPatch) -> None:
@@ -187,15 +188,22 @@ def forget_joins_outside(patch: pytest.MonkeyPatch) -> None:
 
 
 def swallow_what_is_fed_outside(patch: pytest.MonkeyPatch) -> None:
-    """A node belongs to a segment if one of its groups is fed inside."""
-    must_lead = _Heads._must_lead
+    """A segment takes in what one of its nodes feeds alone, although that has other groups too."""
 
-    def is_fed_outside(self: _Heads, node: NodeSpec) -> bool:
-        groups = self._sources[node.name].values()
-        is_followed = any(all(self._is_alike(source, node) for source in sources) for sources in groups)
-        return must_lead(self, node) and (node.is_session_ordered or not is_followed)
+    def greedy(spec: GraphSpec, dominators: Mapping[str, str]) -> Iterator[SegmentPlan]:
+        segments = list(find_segments(spec, dominators))
+        taken = {node.name for segment in segments for node in segment.nodes}
+        for segment in segments:
+            own = {node.name for node in segment.nodes}
+            groups: dict[tuple[str, str], set[str]] = {}
+            for edge in spec.edges:
+                groups.setdefault((edge.target_node, edge.target_group), set()).add(edge.source_node)
+            fed = {node for (node, _), sources in groups.items() if sources <= own} - taken
+            more = {n.name for n in spec.nodes if n.name in fed and n.role == segment.role and not n.is_session_ordered}
+            taken |= more
+            yield _segment(spec, segment.entry, own | more)
 
-    patch.setattr(_Heads, "_must_lead", is_fed_outside)
+    patch.setattr("omniflow_core.graph.plan.find_segments", greedy)
 
 
 def find(seeds: range) -> Difference | None:

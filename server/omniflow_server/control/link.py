@@ -108,6 +108,9 @@ class ReplicaLink:
 
     @property
     def has_room(self) -> bool:
+        """It takes another activation now: one that is sent while the link is interrupted would be lost with it."""
+        if self._session.is_interrupted:
+            return False
         limit = self.registration.replica.max_activations
         return not limit or len(self._in_flight) < limit
 
@@ -199,7 +202,9 @@ class ReplicaLink:
             self.is_connected = True
             on_connected(self)
 
-        return LinkSession(self.name, hello, on_hello=on_hello, on_message=self._handle_frame)
+        return LinkSession(
+            self.name, hello, on_hello=on_hello, on_message=self._handle_frame, on_resumed=self._on_idle
+        )
 
     def _send(self, frame: bytes) -> None:
         self._session.outbox.send(frame)

@@ -381,6 +381,20 @@ async def test_new_life_replaces_the_old_one_at_once(made: ControlPlane, role: S
         assert len(made.dispatcher._links) == 1
 
 
+async def test_start_while_the_link_is_interrupted_goes_to_the_next_life(
+    made: ControlPlane, role: ScriptedRole
+) -> None:
+    await connected(made, role)
+    (link,) = made.dispatcher._links.values()
+    link._session.is_interrupted = True
+    call = start(made, "one", x="hi")
+    async with ScriptedRole(NAME, life="2") as reborn:
+        reborn.on_work = upper
+        register(made, reborn.replica)
+        assert texts(await ended(call)) == ["HI"]
+    assert not role.work
+
+
 async def test_new_lease_of_the_same_life_keeps_the_stream(made: ControlPlane, role: ScriptedRole) -> None:
     await connected(made, role)
     call = start(made, "one", x="hi")

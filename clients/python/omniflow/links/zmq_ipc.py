@@ -12,6 +12,7 @@ from collections.abc import Callable
 import zmq
 
 from omniflow.internal_rpc import MAX_FRAME_BYTES
+from omniflow.links.pacing import Pacing
 from omniflow.links.port import END, NewSide
 
 SEND_LIMIT = 64
@@ -79,32 +80,30 @@ class ZmqPeer:
     ) -> None:
         """`send` gives ZeroMQ a message for the peer, and returns False when it takes none. `on_closed` is called once,
         with the error for which this end gave the peer up, if it did."""
+        self._pacing = Pacing(self._flush)
+        self.wake = self._pacing.wake
+        """Something is queued at the side."""
         self._side = new_side(self.wake)
         self._send = send
         self._on_closed = on_closed
         self._refused: bytes | None = None
         """Taken from the side, and not by ZeroMQ."""
-        self._is_held = False
-        """No writing now: a message is being taken in, or ZeroMQ holds enough."""
         self._is_closed = False
 
     def received(self, message: bytes) -> None:
         """A message of the peer."""
         if self._is_closed:
             return
-        self._is_held = True
+        self._pacing.hold()
         try:
             self._side.received(message)
         except Exception as error:
             self.close(error)
-        finally:
-            self._is_held = self._refused is not None
-        self.wake()
+        self._pacing.release()
 
-    def wake(self) -> None:
-        """Something is queued at the side."""
+    def _flush(self) -> None:
         try:
-            while not self._is_held and not self._is_closed:
+            while self._refused is None and not self._is_closed:
                 message = self._side.take()
                 if message is not None:
                     self._write(message)
@@ -127,14 +126,14 @@ class ZmqPeer:
 
     def _write(self, message: bytes) -> None:
         if not self._send(message):
-            self._refused, self._is_held = message, True
+            self._refused = message
             asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
 
     def _retry(self) -> None:
-        message, self._refused, self._is_held = self._refused, None, False
+        message, self._refused = self._refused, None
         if message is not None and not self._is_closed:
             try:
                 self._write(message)
             except zmq.ZMQError as error:
                 self.close(error)
-        self.wake()
+        self._flush()

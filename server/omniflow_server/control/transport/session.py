@@ -57,6 +57,7 @@ class LinkSession:
         *,
         on_hello: Callable[[pb.ReplicaHello], None],
         on_message: Callable[[pb.ExecuteResponse], None],
+        on_resumed: Callable[[], None],
     ) -> None:
         self.outbox = Outbox(keeps=True)
         self._receipts = Receipts()
@@ -64,6 +65,9 @@ class LinkSession:
         self._hello = hello
         self._on_hello = on_hello
         self._on_message = on_message
+        self._on_resumed = on_resumed
+        self.is_interrupted = False
+        """Its transport has broken, and no other carries it yet."""
         self._is_resuming = False
         self._is_forgotten = False
         """The replica has answered, and does not know the link any more."""
@@ -76,7 +80,7 @@ class LinkSession:
             fruitless, count = (0 if self._receipts.count > count else fruitless + 1), self._receipts.count
             if fruitless > FRUITLESS_RESUMES:
                 return
-            self._is_resuming = True
+            self._is_resuming = self.is_interrupted = True
 
     async def _run_over_first(self, transports: Sequence[Transport]) -> _End:
         """Over the first that answers."""
@@ -152,6 +156,8 @@ class LinkSession:
             self._on_message(answer)
         elif hello.is_resumed and self.outbox.can_rewind(hello.received_messages):
             self.outbox.rewind(hello.received_messages)
+            self.is_interrupted = False
+            self._on_resumed()
         else:
             self._is_forgotten = True
             raise OmniFlowError(Reason.REPLICA_LOST, "the replica does not know the link any more")

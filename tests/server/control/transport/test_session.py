@@ -70,7 +70,18 @@ class Made:
         self.hellos: list[pb.ReplicaHello] = []
         self.messages: list[pb.ExecuteResponse] = []
         hello = pb.ControlHello(control_id="c", replica_incarnation_id="1")
-        self.session = LinkSession("worker/0", hello, on_hello=self.hellos.append, on_message=self.messages.append)
+        self.resumes = 0
+        self.session = LinkSession(
+            "worker/0",
+            hello,
+            on_hello=self.hellos.append,
+            on_message=self.messages.append,
+            on_resumed=self._count_resume,
+        )
+
+    def _count_resume(self) -> None:
+        assert not self.session.is_interrupted
+        self.resumes += 1
 
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(5):
@@ -217,6 +228,20 @@ async def test_resuming_hello_tells_what_has_been_taken_in() -> None:
     first.break_off()
     await made.until(lambda: second.sides)
     assert second.hello.received_messages == 2
+    running.cancel()
+
+
+async def test_link_is_interrupted_from_the_break_until_another_transport_carries_it() -> None:
+    made, first, second = Made(), Played(), Played()
+    running = made.run(first, then=[[second]])
+    await made.until(lambda: first.sides)
+    first.greet()
+    assert not made.session.is_interrupted
+    first.break_off()
+    await made.until(lambda: second.sides)
+    assert made.session.is_interrupted
+    second.greet(is_resumed=True, received_messages=0)
+    await made.until(lambda: made.resumes == 1)
     running.cancel()
 
 
