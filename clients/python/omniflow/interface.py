@@ -12,7 +12,8 @@
 makes the interface streaming, one yield per output. Plain functions and generators run in a thread, so they may block
 or compute: heartbeats and other activations go on. Every output is conditional: one that a yield leaves out is *skipped*,
 which whoever waits for it is told. A buffer that was yielded must not change afterwards: large ones are kept as they are for
-whoever fetches them.
+whoever fetches them. Inputs are read-only: between inline nodes, and inside a segment, they are the producer's own objects,
+and other nodes may have them too.
 
 An instance lives as long as its process and serves many activations; `setup` is the place to load a model.
 Interfaces are found by entry points of the group `omniflow.interfaces`; graphs name them, never code paths.

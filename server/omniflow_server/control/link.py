@@ -202,9 +202,7 @@ class ReplicaLink:
             self.is_connected = True
             on_connected(self)
 
-        return LinkSession(
-            self.name, hello, on_hello=on_hello, on_message=self._handle_frame, on_resumed=self._on_idle
-        )
+        return LinkSession(self.name, hello, on_hello=on_hello, on_message=self._handle_frame, on_resumed=self._on_idle)
 
     def _send(self, frame: bytes) -> None:
         self._session.outbox.send(frame)

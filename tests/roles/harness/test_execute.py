@@ -79,14 +79,13 @@ async def test_many_activations_share_a_stream(tmp_path: Path) -> None:
             assert values(await driver.finish(handle), "text") == [str(index) for index in range(50)]
 
 
-async def test_results_queue_into_few_messages(tmp_path: Path, transport: str) -> None:
+async def test_results_queue_into_few_messages(tmp_path: Path) -> None:
     async with driving(tmp_path, Burst()) as (_, driver):
         before = driver.message_count
         await driver.parameters(1, "noop.burst", {"count": 2000}, yield_window=5000, byte_credit=1 << 30)
         results = await driver.finish(1)
         assert len(results) == 2002
-        if transport == "grpc":
-            assert driver.message_count - before < 500
+        assert driver.message_count - before < 500
 
 
 async def test_usage_and_finish_reason_are_reported(tmp_path: Path) -> None:

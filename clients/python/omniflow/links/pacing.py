@@ -1,8 +1,7 @@
 """When a lane writes: once a turn of the loop, all that was queued in it.
 
-An event loop (uvloop) hands writes to the kernel at the end of a turn anyway, so a frame that is alone loses nothing by it:
-a hop and back takes 135 µs either way. Of 32 at a time each takes 60 µs instead of 85, and of a token stream's frames 12 µs
-instead of 22, because they travel as a few messages.
+A write wakes the peer's process, which costs more than a turn of the loop: a hop and back takes 135 µs either way when it
+is alone, but 60 µs instead of 85 when it is one of 32, and a token of a stream 12 µs instead of 22.
 """
 
 from __future__ import annotations
