@@ -42,7 +42,7 @@ class Systems:
 @contextlib.asynccontextmanager
 async def systems() -> AsyncIterator[Systems]:
     """One for each way to the roles."""
-    every = [flow.graph for flow in topologies.FLOWS.values()]
+    every = list(map(topologies.graph, topologies.TOPOLOGIES))
     inline = [topologies.inline_spec(topology) for topology in topologies.TOPOLOGIES]
     roles = (*topologies.roles(), graphs.BURST_ROLE)
     async with contextlib.AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ def finished() -> pb.GraphEvent:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_reply_is_the_item_of_the_whole_graph(topology: str) -> None:
+def test_reply_is_the_text_of_the_whole_graph(topology: str) -> None:
     check_reply(topology, events(pb.GraphEvent(value=REPLIES[topology]), finished()))
 
 
@@ -40,7 +40,7 @@ def test_reply_that_is_not_the_one_is_an_error(found: list[pb.GraphEvent]) -> No
 
 def test_roles_host_what_the_nodes_of_every_topology_name() -> None:
     hosted = {role.name: set(role.interfaces) for role in topologies.roles()}
-    nodes = [node for flow in topologies.FLOWS.values() for node in flow.graph.spec().nodes]
+    nodes = [node for topology in TOPOLOGIES for node in topologies.graph(topology).spec().nodes]
     assert all(node.interface in hosted[node.role] for node in nodes)
     assert len(hosted) == 5
 
