@@ -12,7 +12,7 @@ from typing import Any
 from omniflow_core.control.commands import FailCall
 from tests.properties.flow_compare import compare
 from tests.properties.flow_driver import FlowDriver
-from tests.properties.flow_evaluator import Outcome, TooLargeError
+from tests.properties.flow_evaluator import Outcome, TooLargeError, UnnamedError
 from tests.properties.flow_graphs import Refusals, Shape, random_shape
 from tests.properties.flow_record import UNLIMITED, Plan, Record
 from tests.properties.flow_routes import STATIC, Kind
@@ -42,7 +42,7 @@ class Mix:
 
     interleavings: int = 0
     unjudged: int = 0
-    """Interleavings beside them that were more than the evaluator follows."""
+    """Interleavings beside them that the evaluator does not follow: too large, or with activations that look alike."""
     features: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
 
@@ -63,7 +63,7 @@ def run_case(seed: int, mix: Mix, *, turns: int = INTERLEAVINGS, plans: Plans | 
         driver = FlowDriver(shape, random.Random(chance.getrandbits(32)), plan)
         try:
             outcome = run_interleaving(driver, seed, turn)
-        except TooLargeError:
+        except (TooLargeError, UnnamedError):
             mix.unjudged += 1
             continue
         mix.add(shape, driver.record, outcome)
@@ -96,7 +96,7 @@ def run_interleaving(driver: FlowDriver, seed: int = 0, turn: int = 0) -> Outcom
     try:
         driver.run()
         return compare(driver.shape, driver.plan, driver.record)
-    except TooLargeError:
+    except (TooLargeError, UnnamedError):
         raise  # a failure in the middle can make of a call one that the evaluator does not follow to its end
     except Exception as error:
         raise Difference(seed, turn, error, driver) from error

@@ -55,7 +55,7 @@ def _summarize(mix: Mix) -> None:
         f"graphs: {mix.interleavings // INTERLEAVINGS} run of {refusals.made} made; refused {refusals.refused or 'none'},"
     )
     print(f"        too large {refusals.too_large}, with unnamed activations {refusals.unnamed}")
-    print(f"interleavings that were too large to judge: {mix.unjudged}")
+    print(f"interleavings that could not be judged: {mix.unjudged}")
     for name, count in sorted(mix.features.items(), key=lambda item: -item[1]):
         print(f"  {count:>7}  {name}")
 

@@ -122,7 +122,8 @@ class ZmqPeer:
         with contextlib.suppress(zmq.ZMQError):
             self._send(END)
         self._side.closed()
-        self._on_closed(error)
+        is_gone = isinstance(error, zmq.ZMQError) and error.errno == zmq.EHOSTUNREACH  # how a ROUTER learns of it
+        self._on_closed(None if is_gone else error)
 
     def _write(self, message: bytes) -> None:
         if not self._send(message):

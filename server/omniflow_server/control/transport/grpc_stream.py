@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from typing import Any
 
 import grpc
@@ -46,8 +48,8 @@ class GrpcStream:
         )
         try:
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            if not reader.done() and writer.exception() is None:
-                await asyncio.wait((reader,))  # the end was said here; the replica's is on its way
+            if not reader.done() and isinstance(writer.exception(), asyncio.InvalidStateError | None):
+                await asyncio.wait((reader,))  # the end was said here, and the replica's comes; or it is there already
         finally:
             for part in parts:
                 part.cancel()
@@ -55,8 +57,10 @@ class GrpcStream:
             stream.cancel()
             side.closed()
         for end in ends:
+            if isinstance(end, grpc.RpcError):
+                raise _cause(end)
             if isinstance(end, Exception):
-                raise error_from_rpc(end) if isinstance(end, grpc.RpcError) else end
+                raise end
 
     async def _write_all(self, stream: Any, side: LinkSide) -> None:
         while not side.is_finished:
@@ -72,3 +76,10 @@ async def _read_all(stream: Any, side: LinkSide) -> None:
     while (message := await stream.read()) is not grpc.aio.EOF:
         side.received(message)
     side.peer_left()
+
+
+def _cause(error: grpc.RpcError) -> Exception:
+    """gRPC has one code for a process that is not there and a connection that broke; its text has the system's words."""
+    cause = error_from_rpc(error)
+    is_refused = any(os.strerror(number) in cause.message for number in (errno.ECONNREFUSED, errno.ENOENT))
+    return ConnectionRefusedError(cause.message) if is_refused else cause

@@ -16,7 +16,8 @@ class Transport(Protocol):
 
     async def carry(self, side: LinkSide) -> None:
         """Connects and carries messages until an end is said on both sides, or the connection is gone; cancelling it
-        breaks the connection. Raises OSError or OmniFlowError with the cause, and what `side.received` raises."""
+        breaks the connection. Raises OSError or OmniFlowError with the cause, ConnectionRefusedError or
+        FileNotFoundError when nobody listens, and what `side.received` raises."""
 
     def wake(self) -> None:
         """The side has something to send."""

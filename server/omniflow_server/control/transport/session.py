@@ -33,6 +33,7 @@ SILENCE_ROUNDS = 6
 suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
 LANE_ANSWER_S = 0.5
 """A lane is on this host: who does not answer by then is busy or somebody else, and the next transport is tried."""
+RESUME_PAUSE_S = 0.02
 FRUITLESS_RESUMES = 3
 """In a row, without a message of the replica in between: then it is what is sent that breaks the transport."""
 GOODBYE_S = 0.1
@@ -43,6 +44,8 @@ class _End(enum.Enum):
     """How a link's time on a transport ended."""
 
     UNANSWERED = enum.auto()
+    REFUSED = enum.auto()
+    """Nobody listens there, or another life of the replica."""
     BROKEN = enum.auto()
     OVER = enum.auto()
 
@@ -75,23 +78,36 @@ class LinkSession:
 
     async def run(self, new_transports: Callable[[], Sequence[Transport]]) -> None:
         """Until the link is lost. Does not raise for that."""
+        end = await self._run_over_first(new_transports(), SILENCE_LIMIT_S)
         fruitless, count = 0, 0
-        while await self._run_over_first(new_transports()) is _End.BROKEN and self.outbox.can_rewind_all:
+        while end is _End.BROKEN and self.outbox.can_rewind_all:
             fruitless, count = (0 if self._receipts.count > count else fruitless + 1), self._receipts.count
             if fruitless > FRUITLESS_RESUMES:
                 return
             self._is_resuming = self.is_interrupted = True
+            end = await self._resume(new_transports)
 
-    async def _run_over_first(self, transports: Sequence[Transport]) -> _End:
-        """Over the first that answers."""
+    async def _resume(self, new_transports: Callable[[], Sequence[Transport]]) -> _End:
+        """Again while the replica may be there: what has cut one connection may cut the next that is being made."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + SILENCE_LIMIT_S
+        while True:
+            end = await self._run_over_first(new_transports(), give_up_s - loop.time())
+            if end is not _End.UNANSWERED or loop.time() + RESUME_PAUSE_S >= give_up_s:
+                return end
+            await asyncio.sleep(RESUME_PAUSE_S)
+
+    async def _run_over_first(self, transports: Sequence[Transport], within_s: float) -> _End:
+        """Over the first that answers; the end of the last one when none does."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + within_s
+        end = _End.UNANSWERED
         for transport in transports:
             left_s = give_up_s - loop.time()
             end = await self._run_over(transport, left_s if transport is transports[-1] else min(left_s, LANE_ANSWER_S))
-            if end is not _End.UNANSWERED or self._is_forgotten:
-                return end
-        return _End.OVER
+            if end not in (_End.UNANSWERED, _End.REFUSED):
+                break
+        return end
 
     async def _run_over(self, transport: Transport, within_s: float) -> _End:
         side = SessionSide(self, transport.wake)
@@ -111,9 +127,11 @@ class LinkSession:
             (cause,) = await asyncio.gather(carrying, return_exceptions=True)
             self.outbox.detach()
         self._log_end(transport, cause)
-        if not side.answered.done():
-            return _End.UNANSWERED
-        return _End.BROKEN if is_broken else _End.OVER
+        if side.answered.done():
+            return _End.BROKEN if is_broken else _End.OVER
+        if self._is_forgotten:
+            return _End.OVER
+        return _End.REFUSED if _is_refusal(cause) else _End.UNANSWERED
 
     async def _watch(self, carrying: asyncio.Future[None]) -> None:
         """Returns when the transport has ended or the replica has been silent for too long."""
@@ -171,3 +189,8 @@ class LinkSession:
         self._on_message(frame)
         if self._receipts.add(len(message)):
             self.outbox.send(self._receipts.frame())
+
+
+def _is_refusal(cause: BaseException | None) -> bool:
+    is_stale = isinstance(cause, OmniFlowError) and cause.reason is Reason.STALE_EPOCH
+    return is_stale or isinstance(cause, ConnectionRefusedError | FileNotFoundError)

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from omniflow.links.port import END, LinkSide
 from omniflow.role.v1 import role_execution_service_pb2 as pb
-from omniflow_core.errors import OmniFlowError
+from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.control.transport import session as session_module
 from omniflow_server.control.transport.session import LinkSession
 
@@ -89,9 +89,11 @@ class Made:
                 await asyncio.sleep(0)
 
     def run(self, *transports: Played, then: Sequence[Sequence[Played]] = ()) -> asyncio.Task[None]:
-        """The transports to try first, and those to try after each break; then there is none that works."""
-        left: list[Any] = [transports, *then, [Played(error=ConnectionRefusedError())]]
-        return asyncio.create_task(self.session.run(lambda: left.pop(0)))
+        """The transports to try first, and those to try each time after a break; then nobody listens."""
+        left: list[Any] = [transports, *then]
+        return asyncio.create_task(
+            self.session.run(lambda: left.pop(0) if left else [Played(error=ConnectionRefusedError())])
+        )
 
     async def resumed(self, first: Played, second: Played, *, received: int) -> asyncio.Task[None]:
         """Breaks off the first transport, on which the link runs, and goes on over the second."""
@@ -283,6 +285,33 @@ async def test_link_that_the_replica_cannot_go_on_with_is_lost(answer: dict[str,
 async def test_link_whose_replica_is_refused_everywhere_is_lost_at_once() -> None:
     made, first = Made(), Played()
     running = made.run(first, then=[[Played(error=FileNotFoundError()), Played(error=ConnectionRefusedError())]])
+    await made.until(lambda: first.sides)
+    first.greet()
+    first.break_off()
+    for _ in range(30):  # turns of the loop, no time
+        await asyncio.sleep(0)
+    assert running.done()
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), OmniFlowError(Reason.CONNECTION_LOST, "odd"), None])
+async def test_connection_that_is_cut_while_it_is_made_is_made_again(error: Exception | None) -> None:
+    made, first, cut, second = Made(), Played(), Played(error=error), Played()
+    running = made.run(first, then=[[cut], [second]])
+    await made.until(lambda: first.sides)
+    first.greet()
+    first.break_off()
+    await made.until(lambda: cut.sides)
+    if error is None:
+        cut.break_off()
+    await made.until(lambda: second.sides)
+    second.greet(is_resumed=True)
+    assert not running.done()
+    running.cancel()
+
+
+async def test_other_life_of_the_replica_loses_the_link_at_once() -> None:
+    made, first = Made(), Played()
+    running = made.run(first, then=[[Played(error=OmniFlowError(Reason.STALE_EPOCH, "another life"))]])
     await made.until(lambda: first.sides)
     first.greet()
     first.break_off()
