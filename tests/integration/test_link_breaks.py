@@ -26,6 +26,8 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.interfaces import Gate
 from tests.support.pipes import KINDS
 
+pytestmark = pytest.mark.integration
+
 TOKENS = 1_000
 
 

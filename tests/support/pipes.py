@@ -11,10 +11,15 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
+import pytest
 import zmq
 import zmq.asyncio
 
 KINDS = ("grpc", "unix-frames", "zmq-ipc")
+TRANSPORTS = tuple(
+    pytest.param(kind, marks=pytest.mark.integration) if kind == "zmq-ipc" else pytest.param(kind) for kind in KINDS
+)
+"""The same for fixtures: what is not used by default is left out of the fast tests."""
 
 
 class Pipe(Protocol):

@@ -18,6 +18,7 @@ from omniflow.role.v1 import replica_pb2
 from omniflow.values import Value
 from omniflow_server import compose
 from omniflow_server.compose import ControlPlane
+from omniflow_server.control import dispatch
 from omniflow_server.control.call import Call
 from omniflow_server.control.settings import ControlSettings
 from tests.roles.running import eventually
@@ -44,7 +45,10 @@ async def plane(
             "interfaces": tuple(by_name),
             "lease_ttl_s": LEASE_TTL_S,
         }
-        with mock.patch.object(compose, "STOP_GRACE_S", 0.1):
+        with (
+            mock.patch.object(compose, "STOP_GRACE_S", 0.1),
+            mock.patch.object(dispatch, "LAZY_RELEASE_INTERVAL_S", 0.1),
+        ):
             async with compose.control_plane(ControlSettings(**(options | settings))) as made:
                 for graph in graphs:
                     await made.install(made.catalog.compile(graph.spec()))

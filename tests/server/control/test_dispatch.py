@@ -27,7 +27,7 @@ from tests.server.control import scripted_role
 from tests.server.control.planes import ended, events, plane, register, start
 from tests.server.control.scripted_role import ScriptedRole, upper
 from tests.server.control.table import kinds
-from tests.support.pipes import KINDS
+from tests.support.pipes import TRANSPORTS
 
 NAME = "test.remote"
 
@@ -106,7 +106,7 @@ async def made() -> AsyncIterator[ControlPlane]:
         yield control
 
 
-@pytest.fixture(params=KINDS, autouse=True)
+@pytest.fixture(params=TRANSPORTS, autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What links go over while the test runs."""
     monkeypatch.setattr(scripted_role, "transport", request.param)
