@@ -115,7 +115,9 @@ class Links:
         self._timers[link] = loop.call_later(self._resume_grace_s, self.remove, link)
 
     def remove(self, link: ExecuteLink) -> None:
-        """The link is over."""
+        """The link is over. Repeats change nothing."""
+        if link not in self._links:
+            return
         self._stop_timer(link)
         link.end()
         del self._links[link]

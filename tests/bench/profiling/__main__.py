@@ -134,8 +134,8 @@ async def _system(name: str, lane: str, sampled: Mapping[str, Sequence[str]]) ->
         async with serving([graphs.burst()], [graphs.BURST_ROLE], lanes=lanes, profile=sampled) as system:
             yield system
     else:
-        flow = topologies.FLOWS[name]
-        async with serving([flow.graph], flow.roles, lanes=lanes, profile=sampled) as system:
+        graph = topologies.graph(name)
+        async with serving([graph], topologies.roles(), lanes=lanes, profile=sampled) as system:
             yield system
 
 
