@@ -112,7 +112,7 @@ class CountPlan:
     facets: Mapping[int, CountFacetPlan]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class NodePlan:
     """A node or the call's source, with all that follows from one yield of it. Not changed once planned."""
 

@@ -196,8 +196,7 @@ class ReplicaDispatcher:
         self._turns[spec.name] += 1
         affinity = call.session or call.call_id
         chosen = call.replicas.replica_for(spec, candidates, turn=self._turns[spec.name], affinity=affinity)
-        if chosen is None:
-            return None
+        assert chosen is not None, "one of several is chosen"
         link = self._links_by_name[chosen.key]
         call.used_replicas.add(link)
         return link

@@ -9,6 +9,7 @@ put together here is what protobuf would write; a test compares the two.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from omniflow.codec.common import payload_of
 from omniflow.common.v1 import value_pb2
@@ -21,9 +22,6 @@ from omniflow_server.control.frames import varint
 
 if TYPE_CHECKING:
     from omniflow_server.control.call import Call
-
-_KEPT_NODES = 4096
-"""Nodes whose constant parts are kept; those of graphs that were replaced go with them."""
 
 # Fields of the contract, each with its wire type.
 _FIRST = (
@@ -42,8 +40,8 @@ class StartMessages:
         self._yield_window = yield_window
         self._byte_credit = byte_credit
         self._store = store
-        self._nodes: dict[NodePlan, tuple[bytes, bytes]] = {}
-        """By node: its part of the reference, and of the start."""
+        self._nodes: WeakKeyDictionary[NodePlan, tuple[bytes, bytes]] = WeakKeyDictionary()
+        """By node, for as long as somebody has its plan: its part of the reference, and of the start."""
 
     def serialized(
         self, call: Call, command: StartActivation, *, session_ordinal: int, segment: pb.Segment | None
@@ -67,8 +65,6 @@ class StartMessages:
     def _parts_of(self, node: NodePlan) -> tuple[bytes, bytes]:
         spec = node.spec
         assert spec is not None, "the call's source is not started"
-        if len(self._nodes) >= _KEPT_NODES:
-            self._nodes.clear()
         parts = self._nodes[node] = (
             pb.ActivationRef(node=spec.name, interface=spec.interface).SerializeToString(),
             pb.StartActivation(yield_window=spec.yield_window or self._yield_window).SerializeToString(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,3 +102,14 @@ def test_large_payload_stays_here(excess: int) -> None:
     data = messages.serialized(cast("Any", call_of()), command, session_ordinal=0, segment=None)
     assert (len(data) < 1000) is bool(excess)
     assert store.used_bytes == (INLINE_LIMIT + 1) * excess
+
+
+def test_what_is_kept_of_a_node_goes_with_its_plan() -> None:
+    messages, _ = starts()
+    plan = plan_graph(graph((node("a"),), "x>a.x a.y>out"))
+    command = StartActivation(1, plan.nodes["a"], (), ())
+    messages.serialized(cast("Any", call_of()), command, session_ordinal=0, segment=None)
+    assert len(messages._nodes) == 1
+    del plan, command
+    gc.collect()
+    assert len(messages._nodes) == 0

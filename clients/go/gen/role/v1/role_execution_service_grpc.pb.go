@@ -36,6 +36,7 @@ type RoleExecutionServiceClient interface {
 	// One long-lived stream per control-plane process; many activations share it. The first command and the first
 	// result are hellos. When the stream ends, every activation that it started is cancelled, unless the hello named a
 	// link: then the replica keeps what runs for a few seconds, and another stream, or a lane, may go on with it.
+	// A message with nothing in it says that its sender ends the link in order: nothing is kept then.
 	Execute(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecuteRequest, ExecuteResponse], error)
 	// Stops activations of a call on an independent path; answers before their cleanup ends. Repeats are harmless.
 	CancelActivations(ctx context.Context, in *CancelActivationsRequest, opts ...grpc.CallOption) (*CancelActivationsResponse, error)
@@ -105,6 +106,7 @@ type RoleExecutionServiceServer interface {
 	// One long-lived stream per control-plane process; many activations share it. The first command and the first
 	// result are hellos. When the stream ends, every activation that it started is cancelled, unless the hello named a
 	// link: then the replica keeps what runs for a few seconds, and another stream, or a lane, may go on with it.
+	// A message with nothing in it says that its sender ends the link in order: nothing is kept then.
 	Execute(grpc.BidiStreamingServer[ExecuteRequest, ExecuteResponse]) error
 	// Stops activations of a call on an independent path; answers before their cleanup ends. Repeats are harmless.
 	CancelActivations(context.Context, *CancelActivationsRequest) (*CancelActivationsResponse, error)

@@ -65,6 +65,7 @@ class RoleExecutionServiceServicer(object):
         """One long-lived stream per control-plane process; many activations share it. The first command and the first
         result are hellos. When the stream ends, every activation that it started is cancelled, unless the hello named a
         link: then the replica keeps what runs for a few seconds, and another stream, or a lane, may go on with it.
+        A message with nothing in it says that its sender ends the link in order: nothing is kept then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
