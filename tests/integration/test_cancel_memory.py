@@ -17,8 +17,8 @@ from tests.support.system import System
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(500)]
 
-CANCELS = 2_000
-WARM_UP = 2_500
+CANCELS = 3_000
+WARM_UP = 3_000
 """More than the ended calls that a control plane keeps, so that it has let go of some."""
 SIDE_BY_SIDE = 16
 ENDS = (Reason.CALL_CANCELLED, Reason.CALL_SUPERSEDED)

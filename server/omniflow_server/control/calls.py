@@ -117,8 +117,8 @@ class CallTable:
         self._admission = Admission(max_calls=settings.max_calls, max_calls_per_tenant=settings.max_calls_per_tenant)
         self._records: dict[str, _Record] = {}
         self._by_request: dict[tuple[str, str], _Record] = {}
-        self._past_requests: OrderedDict[tuple[str, str], str] = OrderedDict()
-        """Call identifiers by (tenant, request id), of calls whose events are no longer kept."""
+        self._past_requests: OrderedDict[bytes, bytes] = OrderedDict()
+        """Call identifiers (12 bytes) by request key (16 bytes), of calls whose events are no longer kept."""
         self._ended: OrderedDict[str, _Record] = OrderedDict()
         self._ended_bytes = 0
         self._idle = asyncio.Event()
@@ -139,12 +139,12 @@ class CallTable:
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
             return _joined(known, digest), True
-        past = self._past_requests.get((tenant, spec.request_id)) if spec.request_id else None
+        past = self._past_requests.get(_short((tenant, spec.request_id))) if spec.request_id else None
         if past is not None:
             raise OmniFlowError(
                 Reason.EVENTS_TRIMMED,
-                f"The request id belongs to call {past}, which has ended; its events are no longer kept.",
-                metadata={"call_id": past},
+                f"The request id belongs to call {past.hex()}, which has ended; its events are no longer kept.",
+                metadata={"call_id": past.hex()},
             )
         if self.is_draining:
             raise OmniFlowError(Reason.DRAINING, "This process is shutting down; try again.", retry_after_s=1.0)
@@ -387,7 +387,7 @@ class CallTable:
                 self._remember(record)
 
     def _remember(self, record: _Record) -> None:
-        self._past_requests[record.request_key] = record.call.call_id
+        self._past_requests[_short(record.request_key)] = bytes.fromhex(record.call.call_id)
         if len(self._past_requests) > KEPT_REQUEST_IDS:
             self._past_requests.popitem(last=False)
 
@@ -413,6 +413,11 @@ def _known(record: _Record) -> KnownCall:
     ago_s = time.monotonic() - record.end_s
     end_unix_s = time.time() - ago_s if record.call.has_ended else None
     return KnownCall(call=record.call, graph=record.graph, end_unix_s=end_unix_s)
+
+
+def _short(request_key: tuple[str, str]) -> bytes:
+    """A request key in 16 bytes: tens of thousands are kept."""
+    return hashlib.blake2b("\0".join(request_key).encode(), digest_size=16).digest()
 
 
 def _digest(graph: str, spec: graph_service_pb2.CallSpec) -> bytes:
