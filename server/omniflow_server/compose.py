@@ -171,6 +171,7 @@ def _compose(
         byte_credit=settings.byte_credit,
         yield_window=settings.yield_window,
         runs_segments=settings.segments,
+        runs_pipelines=settings.pipelines,
         on_connections_changed=lambda: tasks.create_task(health.refresh()),
     )
     health = Health(catalog, dispatcher, PUBLIC_SERVICES)

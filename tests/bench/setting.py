@@ -24,6 +24,7 @@ async def serving(
     *,
     interfaces: Mapping[str, str] | None = None,
     lanes: Sequence[LaneKind] | None = None,
+    pipelines: bool = False,
     profile: Mapping[str, Sequence[str]] | None = None,
     ready_timeout_s: float = 60.0,
 ) -> AsyncIterator[System]:
@@ -31,12 +32,17 @@ async def serving(
 
     interfaces: further ones, name to `module:Class`.
     lanes: how the control plane reaches its roles, over gRPC when it is empty; by default as it would.
+    pipelines: yields of chains go from role to role.
     profile: as `running_system` takes it.
     """
     async with running_system(
         roles=roles,
         interfaces=interfaces,
-        settings={"interfaces": ("*",)} if lanes is None else {"interfaces": ("*",), "lanes": tuple(lanes)},
+        settings={
+            "interfaces": ("*",),
+            "pipelines": pipelines,
+            **({} if lanes is None else {"lanes": tuple(lanes)}),
+        },
         role_arguments=() if lanes is None else ("--lanes", ",".join(lane.value for lane in lanes)),
         profile=profile,
     ) as system:

@@ -1,10 +1,12 @@
-"""CPU of the control plane while many calls yield at a steady pace through three roles, over gRPC and over the default lane.
+"""CPU of the control plane while many calls yield at a steady pace through three roles: over gRPC and over the default
+lane, and over either with `control.pipelines`, where yields go from role to role.
 
     a (yields at its pace) -> b -> c -> client        each in a process of its own
 
 Every yield of `a` starts an activation of `b`, whose yield starts one of `c`, whose yield goes to the caller: for each there
-are two activations and three messages from roles. Cores are the CPU time of a yield times the yields a second that the calls
-ask for: what the processes use while they follow, and what they would need while they cannot.
+are two activations and three messages from roles, of which one is left with pipelines. Cores are the CPU time of a yield
+times the yields a second that the calls ask for: what the processes use while they follow, and what they would need while
+they cannot.
 """
 
 from __future__ import annotations
@@ -38,7 +40,13 @@ YIELDS = 500
 HOLD_CORES = 0.5
 HOLD_PACE = 0.95
 """Of the asked rate must come; the rest is the way of the first and the last yields."""
-COMPARED = (GRPC, DEFAULT_LANE)
+COMPARED: Mapping[str, tuple[str, bool]] = {
+    GRPC: (GRPC, False),
+    DEFAULT_LANE: (DEFAULT_LANE, False),
+    f"{GRPC}, pipelines": (GRPC, True),
+    f"{DEFAULT_LANE}, pipelines": (DEFAULT_LANE, True),
+}
+"""Lane, and whether yields go from role to role."""
 ROLES = (
     RolePlan(name="a", interfaces=(Pace.name,)),
     RolePlan(name="b", interfaces=(Echo.name,)),
@@ -51,16 +59,16 @@ async def run(options: Options) -> Report:
     async with contextlib.AsyncExitStack() as stack:
         contestants: list[Contestant] = []
         not_run: dict[str, str] = {}
-        for lane in COMPARED:
-            system = await stack.enter_async_context(serving([_graph()], ROLES, lanes=LANES[lane]))
+        for name, (lane, pipelines) in COMPARED.items():
+            system = await stack.enter_async_context(serving([_graph()], ROLES, lanes=LANES[lane], pipelines=pipelines))
             if not is_used(lane, system):
-                not_run[lane] = NOT_USED
+                not_run[name] = NOT_USED
                 continue
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(system.target))
             stub = graph_service_pb2_grpc.GraphServiceStub(channel)
             contestants.append(
                 Contestant(
-                    name=lane,
+                    name=name,
                     run=functools.partial(_calls, stub, options.scaled(YIELDS)),
                     processes=_processes(system),
                 )

@@ -13,12 +13,12 @@ import pytest
 
 import omniflow
 from omniflow import Event, OmniFlowError, Output, Reason
+from omniflow.links.dialing import session as session_module
 from omniflow.links.port import LaneKind
 from omniflow.role.v1 import replica_pb2
 from omniflow_roles.harness.role_server import RoleServer
 from omniflow_roles.harness.settings import RoleSettings
 from omniflow_server.compose import ControlPlane
-from omniflow_server.control.transport import session as session_module
 from tests.integration.whole import INTERFACES, ROLE_INTERFACES, Count, graphs
 from tests.roles.running import eventually
 from tests.server.control.planes import plane, register, settled

@@ -87,8 +87,12 @@ def random_plan(chance: random.Random) -> Plan:
 
 
 def random_hosts(chance: random.Random) -> dict[str, Any]:
-    """How many segments replicas run themselves, and how late the control plane hears of it."""
-    return {"hosts": chance.choice([0.0, 0.5, 1.0, 1.0]), "lag": chance.choice([0.0, 0.5, 0.9])}
+    """How many segments and pipelines replicas run themselves, and how late the control plane hears of it."""
+    return {
+        "hosts": chance.choice([0.0, 0.5, 1.0, 1.0]),
+        "lag": chance.choice([0.0, 0.5, 0.9]),
+        "pipes": chance.choice([0.0, 0.5, 1.0, 1.0]),
+    }
 
 
 def run_interleaving(driver: FlowDriver, seed: int = 0, turn: int = 0) -> Outcome:
@@ -123,6 +127,7 @@ def _features(shape: Shape, record: Record, outcome: Outcome) -> Iterator[str]:
     if record.most_hosts > 1:
         yield "hosted segments at a time"
     yield from _features_of_hosts(shape, record, outcome)
+    yield from _features_of_pipes(record)
     if len(shape.source) > 1:
         yield "streaming input"
     if any(place.kind is None and a.node == STATIC for a, place in outcome.places.items()):
@@ -143,6 +148,19 @@ def _features_of_hosts(shape: Shape, record: Record, outcome: Outcome) -> Iterat
             exits = segment.exits.get(activation.node, ())
             if any(name in fields for fields in shape.script(activation).yields for name in exits):
                 yield "exit in a loop"
+
+
+def _features_of_pipes(record: Record) -> Iterator[str]:
+    if record.piped:
+        yield "pipeline"
+        if max(record.piped.values()) > 1:
+            yield "pipeline of three"
+    if record.most_pipes > 1:
+        yield "pipelines at a time"
+    if record.skipped_in_pipe:
+        yield "yield skipped in a pipeline"
+    if record.broken_pipes:
+        yield "pipeline failed"
 
 
 def _features_of(activation: Activation, kind: Kind | None) -> Iterator[str]:

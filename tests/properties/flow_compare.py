@@ -18,8 +18,11 @@ from tests.properties.flow_values import Activation
 def compare(shape: Shape, plan: Plan, record: Record) -> Outcome:
     """Raises AssertionError with the first difference; else says what was expected."""
     outcome = shape.outcome(record.times.yielded, record.cuts)
-    _check_end(plan, record, outcome)
+    _check_end(shape, plan, record, outcome)
     _check_starts(record, outcome)
+    for key, path in record.paths.items():
+        wanted = ordinals(outcome.events[key].path) if key in outcome.events else None
+        assert path == wanted, f"what {key} gave out has path {path}, should be {wanted}"
     is_whole = isinstance(record.terminal, FinishCall)
     for output in shape.spec.outputs:
         name = output.field.name
@@ -36,11 +39,13 @@ def compare(shape: Shape, plan: Plan, record: Record) -> Outcome:
     return outcome
 
 
-def _check_end(plan: Plan, record: Record, outcome: Outcome) -> None:
+def _check_end(shape: Shape, plan: Plan, record: Record, outcome: Outcome) -> None:
     terminal = record.terminal
     if isinstance(terminal, FinishCall):
         assert not outcome.faults, f"the call finished, but must fail by one of {outcome.faults}"
-        assert terminal.usage.activations == len(record.started)
+        usage, given = terminal.usage, _yields_of_ended(shape, record)
+        assert usage.activations == len(record.started), f"{usage} counts others than {len(record.started)} activations"
+        assert usage.output_tokens == given, f"{usage} counts other tokens than {given}"
         return
     assert isinstance(terminal, FailCall)
     error = terminal.error
@@ -52,6 +57,12 @@ def _check_end(plan: Plan, record: Record, outcome: Outcome) -> None:
         fault = _fault_of(record, terminal)
         expected = outcome.faults or "success"
         assert fault in outcome.faults, f"the call failed by {fault} ({error.message}), expected {expected}"
+
+
+def _yields_of_ended(shape: Shape, record: Record) -> int:
+    """All that the activations gave that have ended well: each tells of one token for a yield."""
+    scripts = (shape.script(start.activation) for start in record.started if start.activation not in record.cuts)
+    return sum(len(script.yields) for script in scripts if not script.fails)
 
 
 def _fault_of(record: Record, terminal: FailCall) -> Fault:

@@ -34,6 +34,7 @@ from omniflow_core.graph.spec import Replay
 from tests.properties.flow_evaluator import Script
 from tests.properties.flow_graphs import Shape
 from tests.properties.flow_hosts import Host
+from tests.properties.flow_piping import PipeRun
 from tests.properties.flow_record import YIELD_BYTES, Plan, Record, Start
 from tests.properties.flow_routes import STATIC, Kind
 from tests.properties.flow_running import Running
@@ -172,7 +173,11 @@ class FlowDriver:
     def _turns(self, *, has_ended: bool) -> Iterator[Callable[[], None]]:
         """What can happen next, besides that the control plane hears of what has happened."""
         for running in self.running.values():
-            if running.host is None and (has_ended or self._can_go_on(running)):
+            if running.pipe is not None:
+                yield from running.pipe.turns(BROKEN)
+                if has_ended:
+                    yield partial(self._stop, running)
+            elif running.host is None and (has_ended or self._can_go_on(running)):
                 yield partial(self._go_on, running)
         if self._can_send_input():
             yield self._send_input
@@ -192,6 +197,10 @@ class FlowDriver:
     def _can_go_on(self, running: Running) -> bool:
         if running.is_accepted or self.shape.is_cyclic(running.spec.name):
             return not running.is_stuck
+        return self.has_place_for(running)
+
+    def has_place_for(self, running: Running) -> bool:
+        """A replica can take it in beside others of its node."""
         beside = sum(r.is_accepted and r.spec.name == running.spec.name for r in self.running.values())
         return beside < self.plan.workers
 
@@ -225,7 +234,11 @@ class FlowDriver:
             self.send(ActivationFailed(running.activation_id, BROKEN, running.attempt))
         else:
             self.end(running)
-            self.send(ActivationFinished(running.activation_id, running.sent, attempt=running.attempt))
+            self.send(
+                ActivationFinished(
+                    running.activation_id, running.sent, output_tokens=running.sent, attempt=running.attempt
+                )
+            )
 
     def _yield(self, running: Running) -> None:
         """The next yield, perhaps with the end when it is the last."""
@@ -235,7 +248,9 @@ class FlowDriver:
         self.note_yield(running.activation, ordinal)
         if running.gave_all and self.chance.random() < 0.3:
             self.end(running)
-            self.send(ActivationFinished(number, running.sent, attempt=attempt, last=fields, size_bytes=YIELD_BYTES))
+            finished = ActivationFinished(number, running.sent, output_tokens=running.sent, attempt=attempt)
+            finished.last, finished.size_bytes = fields, YIELD_BYTES
+            self.send(finished)
         else:
             self.send(ActivationYielded(number, ordinal, fields, YIELD_BYTES, attempt))
 
@@ -274,7 +289,10 @@ class FlowDriver:
         self.send(ActivationFailed(running.activation_id, CANCELLED, running.attempt))
 
     def _injure(self, running: Running, error: ErrorInfo) -> None:
-        """Ends an activation early."""
+        """Ends an activation early, or one of its pipeline."""
+        if running.pipe is not None:
+            running.pipe.injure(error)
+            return
         came = max(running.sent, self._most_sent.get(running.activation_id, 0))
         self.record.cuts[running.activation] = Script(running.script.yields[:came], fails=True)
         self.end(running)
@@ -354,7 +372,12 @@ class FlowDriver:
             assert not beside, f"two activations of {spec.name} run at a time"
         window = min(spec.yield_window or self.plan.default_window, self.plan.byte_credit)
         script = self.shape.script(activation)
-        self.running[command.activation_id] = Running(command.activation_id, activation, spec, window, script)
+        running = Running(command.activation_id, activation, spec, window, script)
+        self.running[command.activation_id] = running
+        pipeline = command.node.pipeline
+        if pipeline is not None and self.chance.random() < self.plan.pipes:
+            running.pipe = PipeRun(self, running, pipeline, command.origin_path)
+            self.record.most_pipes = max(self.record.most_pipes, sum(r.pipe is not None for r in self.running.values()))
 
     def _start_again(self, command: StartActivation) -> None:
         running = self.running[command.activation_id]
@@ -375,9 +398,11 @@ class FlowDriver:
             running.acked = max(running.acked, min(command.next_ordinal, running.sent))
             return
         assert running.acked < command.next_ordinal <= running.sent, "an ack goes forward, over what was sent"
-        running.acked = command.next_ordinal
+        came, running.acked = command.next_ordinal - running.acked, command.next_ordinal
         if running.host is not None:
             running.host.acknowledge(running, command.next_ordinal)
+        if running.pipe is not None:
+            running.pipe.acknowledge(came)
         for other in self.running.values():
             if (
                 not other.is_accepted
@@ -401,6 +426,7 @@ class FlowDriver:
         assert isinstance(value, Value), "a value came out of a segment that never left it"
         assert command.node == ("" if value.producer.node.startswith("@") else value.producer.node)
         self.record.emitted[command.output].append(value)
+        self.record.paths[value.producer, value.ordinal] = command.origin_path
         self.record.times.emitted[command.output, value] = self.record.times.now
 
     # --- what the scheduler says of itself ----------------------------------------------------------------------------

@@ -37,6 +37,8 @@ MOST_NODES = 13
 MOST_ACTIVATIONS = 80
 MOST_LOOPS = 3
 """Iterations that a fake interface asks for before it stops."""
+MOST_FATAL = 0.05
+"""Chance that an activation fails whose failure ends the call, so that not all calls end early."""
 
 
 @dataclass(slots=True)
@@ -119,7 +121,8 @@ class Shape:
             {n: self._value(activation, i, n) for n in names if chance.random() < self._likelihood(n, i)}
             for i in range(count)
         )
-        return Script(yields, chance.random() < self.failures)
+        failures = self.failures if spec.on_failure is OnFailure.SKIP else min(self.failures, MOST_FATAL)
+        return Script(yields, chance.random() < failures)
 
     def _likelihood(self, name: str, ordinal: int) -> float:
         """Loops go on from few yields, so that calls stay small."""
@@ -220,6 +223,8 @@ class _Sketch:
     """What blocks are served by, the empty one being the control plane's own."""
     role: str = ""
     """What the next node is served by."""
+    chained: set[str] = field(default_factory=set)
+    """Nodes of chains that go from role to role, whose outputs are their own."""
 
     def spec(self) -> GraphSpec:
         if self._is_likely(0.75):
@@ -238,7 +243,10 @@ class _Sketch:
             if len(self.seen) > 3 and self._is_likely(0.4):
                 joined = self._count_join()
                 end = joined if self._is_likely(0.4) else end
-        outputs = self._outputs()
+        chained: list[OutputSpec] = []
+        for _ in range(self.chance.choice([0, 0, 1, 1, 2])):
+            chained += self._chain(len(chained))
+        outputs = (*self._outputs(), *chained)
         spec = GraphSpec(
             name="graphs/random",
             nodes=tuple(map(self._node_spec, self.nodes.values())),
@@ -338,6 +346,36 @@ class _Sketch:
                 self._connect_count(source, node, group, trigger.count_field)
         node.options["activate_by_count"] = tuple(counts)
         return (node.name, "")
+
+    def _chain(self, index: int) -> list[OutputSpec]:
+        """Nodes of two roles in turn, each fed by the one before: a pipeline, unless something in it is odd."""
+        chance = self.chance
+        end = (SOURCE, STATIC) if STATIC in self.placeholders and self._is_likely(0.75) else self._pick(self.seen)
+        if self._is_likely(0.3):
+            self.role = chance.choice(self.roles)
+            head = self._node(end)
+            head.options["is_streaming"] = False
+            end = (head.name, "")
+        roles = chance.sample(["r", "s", "t"], 2)
+        for i in range(chance.choice([2, 3, 3])):
+            self.role = roles[i % 2]
+            node = self._node(end, can_chunk=self._is_likely(0.05))
+            if self._is_likely(0.97):
+                node.options |= {"is_spread": False, "timeout_s": None, "is_session_ordered": False}
+                node.options |= {"replay": Replay.NONE, "on_failure": OnFailure.FAIL_CALL}
+            node.options["is_streaming"] = self._is_likely(0.7 if i else 0.97)
+            node.options["yield_window"] = chance.choice([0, 1, 2, 3] if i else [0, 1, 2, 8, 16])
+            end = (node.name, "")
+            self.chained.add(node.name)
+        outputs = []
+        for i in range(chance.choice([1, 1, 2])):
+            name = f"e{index + i}"
+            for field_name in chance.choices(node.outputs, k=chance.choice([1, 1, 2])):
+                edge = EdgeSpec(source_node=node.name, source_field=field_name, target_node=SOURCE, target_field=name)
+                if edge not in self.edges:
+                    self.edges.append(edge)
+            outputs.append(OutputSpec(field=_text(name), is_unordered=self._is_likely(0.2)))
+        return outputs
 
     def _above(self, end: _End) -> list[_End]:
         """The node and all that it descends from, the nearest last."""
@@ -451,7 +489,8 @@ class _Sketch:
         )
 
     def _outputs(self) -> tuple[OutputSpec, ...]:
-        every = [(n.name, o) for n in self.nodes.values() for o in n.outputs if o in "yz"]
+        lone = [n for n in self.nodes.values() if n.name not in self.chained or self._is_likely(0.02)]
+        every = [(n.name, o) for n in lone for o in n.outputs if o in "yz"]
         every += [(SOURCE, p) for names in self.placeholders.values() for p in names]
         outputs = []
         for i in range(self.chance.randint(1, 3)):

@@ -99,7 +99,9 @@ class Host:
         if report.error is not None:
             self._driver.send(ActivationFailed(activation_id, report.error))
         else:
-            self._driver.send(ActivationFinished(activation_id, report.yield_count, last=last, size_bytes=YIELD_BYTES))
+            finished = ActivationFinished(activation_id, report.yield_count, output_tokens=report.yield_count)
+            finished.last, finished.size_bytes = last, YIELD_BYTES
+            self._driver.send(finished)
 
     def _yielded(self, running: Running, ordinal: int, fields: Mapping[str, Value]) -> ActivationYielded:
         """A yield, without the values that do not leave the segment."""

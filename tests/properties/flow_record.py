@@ -44,6 +44,8 @@ class Plan:
     """Chance that the replica of a segment's entry runs the segment itself."""
     lag: float = 0.0
     """Chance that the control plane hears nothing of it in a step in which something else can happen."""
+    pipes: float = 0.0
+    """Chance that the replicas of a pipeline run it themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,35 @@ class Record:
     """Runs of segments at a time."""
     broken_hosts: int = 0
     """Runs that were lost or told to stop."""
+    piped: dict[Activation, int] = field(default_factory=dict)
+    """Activations of pipelines that replicas started themselves, with the place of their node in it, from 1."""
+    most_pipes: int = 0
+    """Runs of pipelines at a time."""
+    skipped_in_pipe: int = 0
+    """Yields that started nothing in a pipeline."""
+    broken_pipes: int = 0
+    """Pipelines in which something failed."""
+    paths: dict[Yielded, tuple[int, ...]] = field(default_factory=dict)
+    """Paths of the yields that something was given out of."""
     history: list[Event | Command | Registered] = field(default_factory=list)
     """Every event, each followed by what was commanded and registered."""
+
+    def start_in_pipe(self, activation: Activation, path: tuple[int, ...], stage: int) -> None:
+        """A replica starts an activation of a pipeline itself. The call hears of it no more than of what it takes."""
+        if self.terminal is None:
+            self.started.append(Start(activation, path, None))
+            self.times.started.setdefault(activation, self.times.now)
+            self.piped[activation] = stage
+
+    def note_passed(self, activation: Activation, ordinal: int) -> None:
+        """A yield was taken in a pipeline, which is no step of the call."""
+        if self.terminal is None:
+            self.times.yielded.setdefault((activation, ordinal), self.times.now)
+
+    def note_end(self, activation: Activation) -> None:
+        """An activation of a pipeline has given all, which is no step of the call."""
+        if self.terminal is None:
+            self.times.ended.setdefault(activation, self.times.now)
 
     def register(self, registered: Registered, segment: SegmentPlan) -> None:
         """A replica starts an activation itself."""

@@ -120,18 +120,23 @@ class Routes:
 
     def _once(self) -> set[str]:
         found = {STATIC}
-        drained = {e.source_node for e in self.spec.edges if e.chunks is not None and e.chunks.continues}
         for name in self.order:
-            node = self.nodes[name]
-            groups = [key for key in self.kinds if key[0] == name]
-            if node.is_streaming or self.reaches(name, name) or any(self.kinds[g] is Kind.CHUNKS for g in groups):
-                continue
-            if name in drained:  # its end stands for one more yield
-                continue
-            descends_from_one = len(groups) == 1 and self.nearest_passed(self.direct(*groups[0])) in found
-            if node.activate_by_count or descends_from_one:
+            if not self.nodes[name].is_streaming and self._is_one(name, found):
                 found.add(name)
         return found
+
+    def runs_once(self, name: str) -> bool:
+        """Whether the node has at most one activation in a call, which may yield again and again."""
+        return self._is_one(name, self.once)
+
+    def _is_one(self, name: str, once: set[str]) -> bool:
+        groups = [key for key in self.kinds if key[0] == name]
+        if self.reaches(name, name) or any(self.kinds[g] is Kind.CHUNKS for g in groups):
+            return False
+        if any(e.chunks is not None and e.chunks.continues for e in self.spec.edges if e.source_node == name):
+            return False  # its end stands for one more yield
+        descends_from_one = len(groups) == 1 and self.nearest_passed(self.direct(*groups[0])) in once
+        return bool(self.nodes[name].activate_by_count) or descends_from_one
 
     def feeders(self, node: str, group: str) -> set[str]:
         """Nodes whose work can still contribute to a group without passing its anchor again, its direct sources included."""

@@ -11,6 +11,7 @@ from tests.properties.flow_values import Activation
 
 if TYPE_CHECKING:
     from tests.properties.flow_hosts import Host
+    from tests.properties.flow_piping import PipeRun
 
 MOST_ATTEMPTS = 3
 
@@ -31,6 +32,8 @@ class Running:
     acked: int = 0
     host: Host | None = None
     """Where it runs inside a segment; then this is what the control plane has heard of it."""
+    pipe: PipeRun | None = None
+    """What runs the pipeline that it is the first of; then this is what the control plane has heard of all of it."""
 
     @property
     def is_stuck(self) -> bool:

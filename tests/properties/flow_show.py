@@ -13,6 +13,7 @@ from omniflow_core.control.events import (
     ActivationYielded,
     CallAdmitted,
     Event,
+    ExitYielded,
     InputArrived,
 )
 from omniflow_core.graph.spec import EdgeSpec, FieldSpec, GraphSpec, NodeSpec, OnFailure, OnImpossible, Replay
@@ -102,6 +103,9 @@ def _message(message: Event | Command | Registered, names: dict[int, str]) -> st
         case ActivationYielded():
             shown = " ".join(sorted(message.fields))
             return f"{kind} {names.get(message.activation_id)} yield {message.ordinal}: {shown}"
+        case ExitYielded():
+            shown = " ".join(sorted(message.fields))
+            return f"{kind} {names.get(message.activation_id)} exit {message.ordinal} at {message.origin_path}: {shown}"
         case ActivationAccepted(hosts_segment=True):
             return f"{kind} {names[message.activation_id]} with its segment"
         case ActivationFinished(last=dict(last)):

@@ -18,6 +18,7 @@ from omniflow_core.control.events import (
     ActivationYielded,
     CallAdmitted,
     Event,
+    ExitYielded,
     InputArrived,
 )
 from omniflow_core.control.scheduler import CallScheduler
@@ -217,6 +218,22 @@ def test_event_inside_a_segment_costs_the_same_at_the_start_and_at_the_end() -> 
     call, run = zip(*segment.sizes, strict=True)
     assert call[-1] <= call[200] + 20, f"the call keeps {call} objects"
     assert run[-1] <= run[200] + 20, f"the run keeps {run} objects"
+
+
+def test_exit_of_a_pipeline_costs_the_same_at_the_start_and_at_the_end() -> None:
+    nodes = (_served("a"), node("b", is_inline=False, role="s"))
+    scheduler = CallScheduler(plan_graph(graph(nodes, "x>a.x a.y>b.x b.y>out")))
+    scheduler.handle(CallAdmitted({"x": "v"}))
+    lines, sizes = [], []
+    for ordinal in range(10 * VALUES):
+        event = ExitYielded(1, ordinal, {"y": ordinal}, (0, ordinal // 4, ordinal % 4), 10)
+        with CountedLines() as counter:
+            scheduler.handle(event)
+        lines.append(counter.count)
+        if ordinal % VALUES == VALUES - 1:
+            sizes.append(objects_kept_by(scheduler))
+    assert sum(lines[-VALUES:]) == sum(lines[VALUES : 2 * VALUES])
+    assert sizes[-1] <= sizes[1] + 20, f"the scheduler keeps {sizes} objects"
 
 
 def _chain_of_diamonds(length: int) -> GraphSpec:

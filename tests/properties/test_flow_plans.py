@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omniflow_core.graph.inside import START, segment_graph
 from omniflow_core.graph.plan import find_faults, plan_graph
 from tests.properties.flow_graphs import random_shape, random_spec
+from tests.properties.flow_pipelines import pipelines_of
 from tests.properties.flow_routes import ROOT, Kind, Routes
 from tests.properties.flow_segments import segments_of
 from tests.properties.flow_verdicts import JUDGED, has_unbounded_cycle, verdicts
@@ -72,6 +73,20 @@ def test_segments_do_not_depend_on_the_order_of_definition(case: int) -> None:
             for each in (spec, shuffled)
         ]
         assert cuts[0] == cuts[1]
+
+
+@given(st.integers(0, 2**32))
+def test_pipelines_are_all_the_chains_that_can_be_and_whole(case: int) -> None:
+    chance = random.Random(case)
+    for _ in range(GRAPHS):
+        spec = random_spec(chance)
+        if not list(find_faults(spec)):
+            plan, routes = plan_graph(spec), Routes(spec)
+            in_segments = {node.name for segment in plan.segments for node in segment.nodes}
+            found = {tuple(node.name for node in pipeline.nodes) for pipeline in plan.pipelines}
+            assert found == set(pipelines_of(routes, in_segments))
+            named = {name for name, node in plan.nodes.items() if node.pipeline is not None}
+            assert named == {names[0] for names in found}
 
 
 @given(st.integers(0, 2**32))

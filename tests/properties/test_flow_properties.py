@@ -30,6 +30,7 @@ PARTS = {
     "exit in a loop", "hosted join", "hosted join in loop", "hosted loop", "hosted segment", "hosted segment stopped",
     "hosted segments at a time", "prefix in loop", "prefix of lists", "replica lost", "single", "single input",
     "streaming input",
+    "pipeline", "pipeline failed", "pipeline of three", "pipelines at a time", "yield skipped in a pipeline",
     "fails BUFFER_FULL", "fails CALL_CANCELLED", "fails COUNT_NOT_REACHED", "fails IMPOSSIBLE_INPUT",
     "fails INTERFACE_FAILED", "fails LOOP_BOUND_EXCEEDED",
 }  # fmt: skip
@@ -101,6 +102,26 @@ def test_segments_on_and_off_do_the_same(case: int) -> None:
                 assert Counter(on.emitted[output.field.name]) == Counter(off.emitted[output.field.name])
 
 
+@given(cases)
+def test_pipelines_on_and_off_do_the_same(case: int) -> None:
+    """The same activations and paths, all outputs alike, what leaves the pipelines in the same order, and the same usage."""
+    chance = random.Random(case)
+    for shape in (random_shape(chance) for _ in range(4)):
+        if shape.plan.pipelines and not shape.has_count_join and not shape.outcome().faults:
+            seed, plan = chance.getrandbits(32), _plan(chance)
+            off, on = (_drive(shape, seed, dataclasses.replace(plan, pipes=pipes)) for pipes in (0.0, 1.0))
+            assert not off.piped
+            assert _starts(on) == _starts(off)
+            assert on.terminal == off.terminal
+            leaving = {output for pipeline in shape.plan.pipelines for _, output in pipeline.exits}
+            for output in shape.spec.outputs:
+                name = output.field.name
+                assert Counter(on.emitted[name]) == Counter(off.emitted[name])
+                if name in leaving and not output.is_unordered:
+                    assert on.emitted[name] == off.emitted[name]
+            assert on.paths == off.paths
+
+
 def _drive(shape: Shape, seed: int, plan: Plan) -> Record:
     driver = FlowDriver(shape, random.Random(seed), plan)
     run_interleaving(driver)
@@ -118,6 +139,7 @@ def test_every_part_of_the_control_flow_is_exercised() -> None:
     for case in range(150):
         run_case(case, mix, turns=2)
     assert set(mix.features) >= PARTS
+    assert mix.features["pipeline"] >= mix.interleavings / 20
 
 
 def test_scheduler_is_only_changed_by_handle() -> None:

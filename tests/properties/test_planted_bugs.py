@@ -5,27 +5,33 @@ The core's own integrity checks are off here, and what it raises itself does not
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from omniflow_core.control.buckets import Bucket
-from omniflow_core.control.events import Event
+from omniflow_core.control.commands import AckYields
+from omniflow_core.control.delivery import YieldDelivery
+from omniflow_core.control.events import ActivationFinished, Event, ExitYielded
 from omniflow_core.control.gates import ExecutionGate
 from omniflow_core.control.joins import PrefixJoins
 from omniflow_core.control.leases import LeaseTable
 from omniflow_core.control.ordering import OrderNode, OrderTree
-from omniflow_core.control.scheduler import CallScheduler
+from omniflow_core.control.scheduler import _HANDLERS, CallScheduler
 from omniflow_core.control.segments import RunInner, SegmentCommand, SegmentRun
+from omniflow_core.control.windows import YieldWindow
 from omniflow_core.control.work import CallWork
 from omniflow_core.control.work_items import Activation, GivenYield
-from omniflow_core.graph.routing import Delivery, SegmentPlan
+from omniflow_core.graph.anchors import Origins
+from omniflow_core.graph.pipelines import find_pipelines
+from omniflow_core.graph.routing import Delivery, PipelinePlan, SegmentPlan
 from omniflow_core.graph.segments import _segment, find_segments
 from omniflow_core.graph.spec import GraphSpec
 from tests.properties.flow_case import Difference, Mix, run_case
 
-MOST_CASES = 60
+MOST_CASES = 200
 """Graphs until a planted bug must have been found; `test_flow_properties` finds no difference in as many."""
 
 
@@ -206,6 +212,75 @@ def swallow_what_is_fed_outside(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("omniflow_core.graph.plan.find_segments", greedy)
 
 
+# --- pipelines --------------------------------------------------------------------------------------------------------
+
+
+def _in_exits(patch: pytest.MonkeyPatch, change: Callable[[ExitYielded], ExitYielded | None]) -> None:
+    """Hands the scheduler other exits than came; None for one that gets lost."""
+    take: Any = _HANDLERS[ExitYielded]
+
+    def changed(self: CallScheduler, event: ExitYielded) -> None:
+        other = change(event)
+        if other is not None:
+            take(self, other)
+
+    patch.setitem(cast("dict[type, object]", _HANDLERS), ExitYielded, changed)
+
+
+def give_out_at_the_path_of_what_came_before(patch: pytest.MonkeyPatch) -> None:
+    """Exits have the path of the yield that caused them, as far as numbers go."""
+    _in_exits(patch, lambda event: dataclasses.replace(event, origin_path=(*event.origin_path[:-1], 0)))
+
+
+def forget_fields_of_exits(patch: pytest.MonkeyPatch) -> None:
+    """Only the first field of an exit is given out."""
+    _in_exits(patch, lambda event: dataclasses.replace(event, fields=dict(list(event.fields.items())[:1])))
+
+
+def never_acknowledge_exits_of_pipelines(patch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that what left a pipeline is delivered."""
+    give_out: Any = YieldDelivery.give_out
+
+    def silent(self: YieldDelivery, producer: Activation, *arguments: Any) -> None:
+        give_out(self, producer, *arguments)
+        own = producer.activation_id
+        self._work.out[:] = [c for c in self._work.out if not isinstance(c, AckYields) or c.activation_id != own]
+
+    patch.setattr(YieldDelivery, "give_out", silent)
+
+
+def acknowledge_exits_at_half_the_first_window(patch: pytest.MonkeyPatch) -> None:
+    """The last node's activations wait for acknowledgements that come by the window of another node."""
+
+    def large(self: CallWork, pipeline: PipelinePlan) -> YieldWindow:
+        return YieldWindow(pipeline.nodes[0].yield_window or self._yield_window, self._byte_credit)
+
+    patch.setattr(CallWork, "new_exit_window", large)
+
+
+def forget_what_pipelines_have_started(patch: pytest.MonkeyPatch) -> None:
+    """The call counts what it has started itself."""
+    take: Any = _HANDLERS[ActivationFinished]
+
+    def changed(self: CallScheduler, event: ActivationFinished) -> None:
+        take(self, dataclasses.replace(event, started_activations=0))
+
+    patch.setitem(cast("dict[type, object]", _HANDLERS), ActivationFinished, changed)
+
+
+def run_pipelines_side_by_side(patch: pytest.MonkeyPatch) -> None:
+    """A pipeline may begin at a node that runs often, although what one run gives must wait for the others."""
+
+    class Once(Origins):
+        def runs_once(self, node: str) -> bool:
+            return True
+
+    def many(spec: GraphSpec, origins: Origins, segments: Sequence[SegmentPlan]) -> Iterator[PipelinePlan]:
+        return find_pipelines(spec, Once(spec), segments)
+
+    patch.setattr("omniflow_core.graph.plan.find_pipelines", many)
+
+
 def find(seeds: range) -> Difference | None:
     """The first difference of some cases that is no crash of the core."""
     mix = Mix()
@@ -233,6 +308,12 @@ BUGS = [
     expect_all_from_replicas,
     forget_joins_outside,
     swallow_what_is_fed_outside,
+    give_out_at_the_path_of_what_came_before,
+    forget_fields_of_exits,
+    never_acknowledge_exits_of_pipelines,
+    acknowledge_exits_at_half_the_first_window,
+    forget_what_pipelines_have_started,
+    run_pipelines_side_by_side,
 ]
 
 

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omniflow_core.control.commands import Command, Emit, FailCall, StartActivation
-from omniflow_core.control.events import ActivationFinished, ActivationYielded, CallAdmitted, Event, InputArrived
+from omniflow_core.control.events import (
+    ActivationFinished,
+    ActivationYielded,
+    CallAdmitted,
+    Event,
+    ExitYielded,
+    InputArrived,
+)
 from omniflow_core.control.replay import StandIn, replay
 from omniflow_core.control.scheduler import CallScheduler, digest_of_text
 from omniflow_server.control.recording import CallRecorder, events_of
@@ -64,7 +71,7 @@ def _values_of(event: Event) -> Mapping[str, object]:
             return event.inputs
         case InputArrived():
             return {event.name: event.value}
-        case ActivationYielded():
+        case ActivationYielded() | ExitYielded():
             return event.fields
         case ActivationFinished():
             return event.last or {}

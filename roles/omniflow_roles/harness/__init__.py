@@ -4,4 +4,5 @@ registry ◀── registration ──┐                         ┌── Inte
 control plane ◀── ExecuteLink ──▶ RoleHost ───────────┤
   (one per control plane)  │                          └── …
                            └── WriterPump: all results of the link, joined as they queue up
+other replicas ◀── PeerLinks ── Pipelines: yields that go on without the control plane in between
 """

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from omniflow.activation import Activation
 from omniflow.codec.graph import sampling_from_proto
 from omniflow.interface import Context, Inputs, Interface
 from omniflow.large_values import ValueFetcher
 from omniflow.threads import ThreadPool
+from omniflow_core.errors import ErrorInfo
 from omniflow_roles.harness.inputs import StartActivation, fetch_inputs, needs_fetch, read_inputs
 
 if TYPE_CHECKING:
     from omniflow.activation import Sink
     from omniflow.values import Value
     from omniflow_core.control.segments import RunInner
-    from omniflow_roles.harness.segment import SegmentRunner
 
 OrderKey = tuple[str, str, str]
 """Tenant, session, node: what runs one at a time."""
 FetchInputs = Callable[[], Awaitable[Inputs]]
+
+
+class Scope(Protocol):
+    """What an execution belongs to that goes on when it has left its seat, and is stopped as a whole: a segment's run, or
+    what an activation of a pipeline has started."""
+
+    @property
+    def interfaces(self) -> Collection[Interface]:
+        """Those that run in it here."""
+
+    def acknowledge(self, inner_id: int, next_ordinal: int) -> None:
+        """Who has started it has the yields below the ordinal."""
+
+    def stop(self, error: ErrorInfo, *, is_retryable: bool) -> bool:
+        """Reports the failure at once, then stops what runs. False when the end has been reported before."""
+
+    def left(self, execution: Execution) -> None:
+        """One of its executions has given up its place. Repeats change nothing."""
 
 
 class Execution:
@@ -36,7 +54,7 @@ class Execution:
         "interface",
         "order_key",
         "ordinal",
-        "segment",
+        "scope",
     )
 
     def __init__(
@@ -45,14 +63,14 @@ class Execution:
         interface: Interface,
         call_id: str,
         *,
-        segment: SegmentRunner | None = None,
+        scope: Scope | None = None,
         inner_id: int = 0,
     ) -> None:
         self.activation = activation
         self.interface = interface
         self.call_id = call_id
-        self.segment = segment
-        """What it belongs to, when it was started with a segment or inside one."""
+        self.scope = scope
+        """What it belongs to, when it was started with a segment or inside one, or with a pipeline."""
         self.inner_id = inner_id
         self.ordinal = 0
         self.order_key: OrderKey | None = None
@@ -63,12 +81,12 @@ class Execution:
     @property
     def interfaces(self) -> Collection[Interface]:
         """Interfaces that run for what was started."""
-        return (self.interface,) if self.segment is None else self.segment.interfaces
+        return (self.interface,) if self.scope is None else self.scope.interfaces
 
     def acknowledge(self, inner_id: int, next_ordinal: int) -> None:
         """Yields below the ordinal are delivered: of this activation, or of one in its segment."""
-        if self.segment is not None:
-            self.segment.acknowledge(inner_id, next_ordinal)
+        if self.scope is not None:
+            self.scope.acknowledge(inner_id, next_ordinal)
         elif inner_id == 0:
             self.activation.ack(next_ordinal)
 
@@ -80,7 +98,7 @@ def started_execution(
     fetcher: ValueFetcher,
     threads: ThreadPool,
     *,
-    segment: SegmentRunner | None = None,
+    scope: Scope | None = None,
 ) -> Execution:
     """The execution of a StartActivation. Raises OmniFlowError for inputs that cannot be decoded."""
     context = context_of(start)
@@ -95,7 +113,7 @@ def started_execution(
         threads=threads,
         first_ordinal=len(start.delivered_yields),
     )
-    execution = Execution(activation, interface, start.activation.call_id, segment=segment)
+    execution = Execution(activation, interface, start.activation.call_id, scope=scope)
     execution.fetch_inputs = fetch
     execution.ordinal = start.session_ordinal
     if start.session and start.session_ordinal:
@@ -109,7 +127,7 @@ def inner_execution(
     sink: Sink,
     interface: Interface,
     threads: ThreadPool,
-    segment: SegmentRunner,
+    scope: Scope,
     *,
     byte_credit: int,
 ) -> Execution:
@@ -125,7 +143,7 @@ def inner_execution(
         byte_credit=byte_credit,
         threads=threads,
     )
-    return Execution(activation, interface, context.call_id, segment=segment, inner_id=command.inner_id)
+    return Execution(activation, interface, context.call_id, scope=scope, inner_id=command.inner_id)
 
 
 def context_of(start: StartActivation) -> Context:

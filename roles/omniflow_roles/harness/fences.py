@@ -1,31 +1,40 @@
-"""What a replica remembers so that late messages change nothing: cancelled calls and the fences of sessions."""
+"""What a replica remembers so that late messages change nothing: what is over, and the fences of sessions."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 _REMEMBERED = 16_384
 """A cancel overtakes at most what is on its way on one stream, and a stale owner writes within its lease: minutes of
 traffic are enough. About 3 MB when full."""
 
 
-class CancelledCalls:
-    """Calls of which a cancel has been heard; the oldest are forgotten first."""
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class Remembered(Generic[KeyT]):
+    """Keys of what is over; the oldest are forgotten first."""
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[str, None] = OrderedDict()
+        self._keys: OrderedDict[KeyT, None] = OrderedDict()
 
-    def add(self, call_id: str) -> bool:
+    def add(self, key: KeyT) -> bool:
         """False when it was there before."""
-        is_new = call_id not in self._calls
-        self._calls[call_id] = None
-        self._calls.move_to_end(call_id)
-        if len(self._calls) > _REMEMBERED:
-            self._calls.popitem(last=False)
+        is_new = key not in self._keys
+        self._keys[key] = None
+        self._keys.move_to_end(key)
+        if len(self._keys) > _REMEMBERED:
+            self._keys.popitem(last=False)
         return is_new
 
-    def __contains__(self, call_id: str) -> bool:
-        return call_id in self._calls
+    def __contains__(self, key: KeyT) -> bool:
+        return key in self._keys
+
+
+class CancelledCalls(Remembered[str]):
+    """Calls of which a cancel has been heard."""
 
 
 class SessionFences:

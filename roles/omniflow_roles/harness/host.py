@@ -5,7 +5,8 @@
                 └──── stop ────▶ left              the failure is reported before the cleanup
 
 What is started with a segment counts once, from its start until nothing inside runs any more; activations inside have
-their places at the same seats as all others.
+their places at the same seats as all others. What is started with a pipeline counts until all that it has started elsewhere
+has ended too, unless it was granted with the pipeline's first activation.
 
 Knows nothing of gRPC: links hand in StartActivation messages with a sink each.
 """
@@ -28,6 +29,7 @@ from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_roles.harness.execution import Execution, started_execution
 from omniflow_roles.harness.fences import CancelledCalls, SessionFences
 from omniflow_roles.harness.inputs import StartActivation
+from omniflow_roles.harness.pipelines import Pipelines
 from omniflow_roles.harness.replica import State
 from omniflow_roles.harness.seat import InterfaceSeat
 from omniflow_roles.harness.segment import SegmentRunner
@@ -48,6 +50,7 @@ class RoleHost:
         interfaces: Sequence[Interface],
         *,
         fetcher: ValueFetcher,
+        pipelines: Pipelines,
         max_activations: int,
         cleanup_grace_s: float,
     ) -> None:
@@ -60,8 +63,11 @@ class RoleHost:
         self._max_activations = max_activations
         self._cleanup_grace_s = cleanup_grace_s
         self._segments = SegmentGraphs(self._seats)
+        self._pipelines = pipelines
         self._executions: set[Execution] = set()
         """What links have started; not what runs inside segments."""
+        self._granted: set[Execution] = set()
+        """Those of them that do not count."""
         self._by_call: dict[str, set[Execution]] = {}
         self._cancelled = CancelledCalls()
         self._told = {interface.name: CancelledCalls() for interface in interfaces}
@@ -138,16 +144,19 @@ class RoleHost:
             sink.failed(error.info, False)
             return None
         sink.accepted(is_told=start.HasField("segment"))  # of a segment: it says who starts what follows
+        is_granted = start.pipeline.stage > 0
+        if is_granted:
+            self._granted.add(execution)
         self._executions.add(execution)
         self._by_call.setdefault(execution.call_id, set()).add(execution)
         self._idle.clear()
         self.enter(execution)
-        if start.HasField("deadline"):
+        if start.HasField("deadline") and not is_granted:  # what has granted it ends it
             self._watch_deadline(execution, start.deadline.seconds + start.deadline.nanos / 1e9)
         return execution
 
     def cancel(self, execution: Execution, reason: str) -> None:
-        """Stops one activation, with its segment if it has one; the failure is reported before this returns."""
+        """Stops one activation, with what it has started if it has a scope; the failure is reported before this returns."""
         for interface in execution.interfaces:
             self._tell_interface(interface, execution.call_id)
         self._stop(execution, ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason or "the activation was cancelled"))
@@ -159,12 +168,16 @@ class RoleHost:
             for interface in self.interfaces:
                 self._tell_interface(interface, call_id)
         error = ErrorInfo(reason=Reason.CALL_CANCELLED, message=reason or "the call was cancelled")
-        return sum(self._stop(execution, error) for execution in executions)
+        count = sum(self._stop(execution, error) for execution in executions)
+        self._pipelines.end_call(call_id)
+        return count
 
     def end_call(self, call_id: str) -> None:
         """The call has had its terminal event: what still runs of it has nobody to work for."""
         if call_id in self._by_call:
             self.cancel_call(call_id, "the call has ended")
+        else:
+            self._pipelines.end_call(call_id)
 
     def stop_all(self, error: ErrorInfo) -> None:
         """Stops everything; other replicas may take it over."""
@@ -186,7 +199,8 @@ class RoleHost:
             return ErrorInfo(reason=Reason.CALL_CANCELLED, message="the call was cancelled"), False
         if start.session and not self._fences.admits(start.tenant, start.session, start.session_fence):
             return ErrorInfo(reason=Reason.STALE_OWNER, message="the session has a newer owner"), False
-        if self._max_activations and len(self._executions) >= self._max_activations:
+        count = len(self._executions) - len(self._granted)
+        if self._max_activations and count >= self._max_activations and not start.pipeline.stage:
             message = f"the replica has {self._max_activations} activations, and takes no more"
             return ErrorInfo(reason=Reason.TOO_MANY_CALLS, message=message, retry_after_s=0.1), True
         return None
@@ -194,9 +208,11 @@ class RoleHost:
     def _execution_of(self, start: StartActivation, sink: ResultSink, interface: Interface) -> Execution:
         if start.HasField("segment"):
             return SegmentRunner(start, self._segments.of(start), sink, self).entry
+        if start.HasField("pipeline"):
+            return self._pipelines.begin(start, sink, interface, self)
         return started_execution(start, sink, interface, self.fetcher, self.threads)
 
-    # For runs of segments.
+    # For runs of segments and pipelines.
 
     def interface(self, name: str) -> Interface:
         """One that is served here."""
@@ -225,6 +241,7 @@ class RoleHost:
         if execution.deadline_timer is not None:
             execution.deadline_timer.cancel()
         self._executions.discard(execution)
+        self._granted.discard(execution)
         of_call = self._by_call.get(execution.call_id)
         if of_call is not None:
             of_call.discard(execution)
@@ -249,16 +266,16 @@ class RoleHost:
         """Repeats change nothing."""
         seat.leave(execution)
         self._fill(seat)
-        if execution.segment is None:
+        if execution.scope is None:
             self.forget(execution)
         else:
-            execution.segment.left(execution)
+            execution.scope.left(execution)
 
     def _stop(self, execution: Execution, error: ErrorInfo, *, is_retryable: bool = False) -> bool:
         """Stops what was started with the execution. False when it had reported its end before."""
-        if execution.segment is None:
+        if execution.scope is None:
             return self.halt(execution, error, is_retryable=is_retryable)
-        return execution.segment.stop(error, is_retryable=is_retryable)
+        return execution.scope.stop(error, is_retryable=is_retryable)
 
     def _evict(self, execution: Execution, seat: InterfaceSeat) -> None:
         if execution in seat.running:

@@ -20,7 +20,9 @@ from omniflow.role.v1 import role_execution_service_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.harness import results
 from omniflow_roles.harness.execution import Execution
+from omniflow_roles.harness.fences import Remembered
 from omniflow_roles.harness.host import RoleHost
+from omniflow_roles.harness.pipeline_exit import PipelineExit
 from omniflow_roles.harness.retention import RetainedCalls
 from omniflow_roles.harness.sink import ResultSink
 
@@ -50,6 +52,9 @@ class ExecuteLink:
         self.owner = owner
         self._heartbeat_s = heartbeat_s
         self._executions: dict[int, Execution] = {}
+        self._exits: dict[int, PipelineExit] = {}
+        """Where pipelines end that were started elsewhere, by the handles that the control plane has chosen."""
+        self._closed_exits: Remembered[int] = Remembered()
         self._unaccepted: list[ResultSink] = []
         """Sinks of activations that were taken in, and whose peer has not been told."""
         self._is_acceptance_due = False
@@ -82,6 +87,8 @@ class ExecuteLink:
         self._stop_pulse()
         for execution in tuple(self._executions.values()):
             self._host.cancel(execution, "the stream of the control plane ended")
+        for end in tuple(self._exits.values()):
+            end.lose()
         self.pump.close()
 
     def accepted(self, sink: ResultSink) -> None:
@@ -90,6 +97,16 @@ class ExecuteLink:
 
     def ended(self, handle: int) -> None:
         self._executions.pop(handle, None)
+
+    def open_exit(self, handle: int, end: PipelineExit) -> None:
+        if handle == 0 or handle in self._executions or handle in self._exits:
+            raise OmniFlowError(Reason.PROTOCOL_VIOLATION, f"an exit with the handle {handle}, which is 0 or in use")
+        if handle in self._closed_exits:
+            raise OmniFlowError(Reason.CALL_CANCELLED, "the pipeline's exit was cancelled")
+        self._exits[handle] = end
+
+    def close_exit(self, handle: int) -> None:
+        self._exits.pop(handle, None)
 
     def retained(self, call_id: str) -> None:
         self._retained.note(self.owner, call_id)
@@ -125,24 +142,35 @@ class ExecuteLink:
         kind = command.WhichOneof("command")
         if kind == "yield_ack":
             execution = self._executions.get(command.handle)
-            if execution is not None:  # else it has ended, and the ack is late
+            if execution is not None:
                 execution.acknowledge(command.yield_ack.inner_activation_id, command.yield_ack.next_ordinal)
+            elif (end := self._exits.get(command.handle)) is not None:  # else it has ended, and the ack is late
+                end.acknowledge(command.yield_ack.next_ordinal)
         elif kind == "start":
             self._start(command.handle, command.start)
         elif kind == "cancel":
             execution = self._executions.get(command.handle)
             if execution is not None:
                 self._host.cancel(execution, command.cancel.reason)
+            else:
+                self._close_exit(command.handle, command.cancel.reason)
         elif kind == "hello":
             raise OmniFlowError(Reason.PROTOCOL_VIOLATION, "a second hello on one stream")
 
     def _start(self, handle: int, start: role_execution_service_pb2.StartActivation) -> None:
-        if handle == 0 or handle in self._executions:
+        if handle == 0 or handle in self._executions or handle in self._exits:
             raise OmniFlowError(Reason.PROTOCOL_VIOLATION, f"start with the handle {handle}, which is 0 or in use")
         sink = ResultSink(handle, start.activation, self, self._store)
         execution = self._host.admit(start, sink)
         if execution is not None:
             self._executions[handle] = execution
+
+    def _close_exit(self, handle: int, reason: str) -> None:
+        """Also before anything of the pipeline has come here: what comes then is late."""
+        self._closed_exits.add(handle)
+        end = self._exits.get(handle)
+        if end is not None:
+            end.cancel(reason)
 
     def _stop_pulse(self) -> None:
         if self._pulse is not None:

@@ -58,6 +58,10 @@ class Links:
         """The side of a transport that a control plane has opened; `wake` is the transport's."""
         return _Side(self, wake)
 
+    def newest_of(self, owner: str) -> ExecuteLink | None:
+        """The link that the control plane with that incarnation has opened last."""
+        return next((link for link in reversed(self._links) if link.owner == owner and not link.pump.is_closed), None)
+
     async def close(self) -> None:
         """Ends every link when what is queued has been written."""
         for link, side in tuple(self._links.items()):

@@ -48,4 +48,5 @@ class ReplicaIdentity:
             process_id=self.process_id,
             node=self.node,
             runs_segments=True,
+            runs_pipelines=True,
         )

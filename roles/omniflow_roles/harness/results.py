@@ -91,6 +91,66 @@ def fill_failed(message: role_execution_service_pb2.ActivationFailed, error: Err
     message.is_retryable = is_retryable
 
 
+class PipelineTotals:
+    """What an activation of a pipeline and all below it have done so far."""
+
+    __slots__ = (
+        "cached_input_tokens",
+        "finish_reason",
+        "input_tokens",
+        "output_tokens",
+        "started_activations",
+        "yield_count",
+    )
+
+    def __init__(self) -> None:
+        self.yield_count = 0
+        """Yields that were sent under the handle of the exit."""
+        self.started_activations = 0
+        self.input_tokens = 0
+        self.cached_input_tokens = 0
+        self.output_tokens = 0
+        self.finish_reason: graph_event_pb2.FinishReason = graph_event_pb2.FINISH_REASON_UNSPECIFIED
+        """The most telling one; the contract numbers them in this order."""
+
+    def add_own(self, context: Context) -> None:
+        """What the activation itself has counted."""
+        usage = context.usage
+        self.input_tokens += usage.input_tokens
+        self.cached_input_tokens += usage.cached_input_tokens
+        self.output_tokens += usage.output_tokens
+        if context.finish_reason:
+            own = _FINISH_REASONS.get(context.finish_reason, _FINISH_REASONS[""])
+            self.finish_reason = max(self.finish_reason, own)
+
+    def add(self, message: role_execution_service_pb2.ActivationCompleted) -> None:
+        """What an activation below it has reported."""
+        self.yield_count += message.yield_count
+        self.started_activations += message.started_activations
+        if message.HasField("usage"):
+            usage = message.usage
+            self.input_tokens += usage.input_tokens
+            self.cached_input_tokens += usage.cached_input_tokens
+            self.output_tokens += usage.output_tokens
+        if message.finish_reason:
+            self.finish_reason = max(self.finish_reason, message.finish_reason)
+
+
+def pipeline_completed(handle: int, totals: PipelineTotals) -> bytes:
+    """Last result on success of an activation whose yields went on by themselves."""
+    frame, result = _frame(handle)
+    message = result.completed
+    message.yield_count = totals.yield_count
+    message.started_activations = totals.started_activations
+    message.finish_reason = totals.finish_reason
+    if totals.input_tokens or totals.output_tokens or totals.cached_input_tokens:
+        message.usage.input_tokens = totals.input_tokens
+        message.usage.cached_input_tokens = totals.cached_input_tokens
+        message.usage.output_tokens = totals.output_tokens
+    message.SetInParent()
+    return frame.SerializeToString()
+
+
 def progress(handle: int, done: int, total: int, message: str) -> bytes:
     """Progress of a long activation."""
     frame, result = _frame(handle)

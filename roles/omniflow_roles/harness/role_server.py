@@ -37,6 +37,8 @@ from omniflow_roles.harness.host import RoleHost
 from omniflow_roles.harness.lanes.listening import bound_lanes
 from omniflow_roles.harness.lanes.port import Lane
 from omniflow_roles.harness.links import Links
+from omniflow_roles.harness.peers import PeerLinks
+from omniflow_roles.harness.pipelines import Pipelines
 from omniflow_roles.harness.registration import Registration
 from omniflow_roles.harness.replica import ReplicaIdentity, State
 from omniflow_roles.harness.retention import RetainedCalls
@@ -69,6 +71,7 @@ class RoleServer:
         self._cleanup = contextlib.AsyncExitStack()
         self.identity: ReplicaIdentity
         self.host: RoleHost
+        self.peers: PeerLinks
         self.store: ValueStore
 
     async def __aenter__(self) -> Self:
@@ -85,10 +88,12 @@ class RoleServer:
                 budget_bytes=self._settings.value_budget_bytes,
             )
             fetcher = await stack.enter_async_context(ValueFetcher(local=self.store))
+            self.peers = await stack.enter_async_context(PeerLinks(self.identity, lanes=self._settings.lanes))
             self.host = await stack.enter_async_context(
                 RoleHost(
                     self._interfaces,
                     fetcher=fetcher,
+                    pipelines=Pipelines(self.peers, self.store, lambda owner: self._links.newest_of(owner)),
                     max_activations=self._settings.max_activations,
                     cleanup_grace_s=self._settings.cleanup_grace_s,
                 )

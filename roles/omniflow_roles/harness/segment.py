@@ -74,7 +74,7 @@ class SegmentRunner:
         self.interfaces: Collection[Interface] = [host.interface(name) for name in {*graph.interfaces.values()}]
         interface = host.interface(graph.interfaces[graph.entry])
         self.entry = started_execution(
-            start, InnerSink(self, ENTRY, graph.entry), interface, host.fetcher, host.threads, segment=self
+            start, InnerSink(self, ENTRY, graph.entry), interface, host.fetcher, host.threads, scope=self
         )
         self._executions: dict[int, Execution] = {ENTRY: self.entry}
         """Those that have not left their seats."""

@@ -19,8 +19,8 @@ class RoleSettings:
     advertise: str = ""
     """gRPC target under which others reach this process; empty: what it listens on."""
     lanes: tuple[LaneKind, ...] = (LaneKind.UNIX_FRAMES,)
-    """Lanes to listen on for control planes of this host, the one to offer first at the front. Their sockets are beside the
-    gRPC socket."""
+    """Lanes to listen on for control planes and replicas of this host, the one to offer first at the front; also those that
+    are tried when this replica dials another. Their sockets are beside the gRPC socket."""
     registry: str = ""
     """gRPC target of the control plane to register with; empty: serve whoever dials, and register nowhere."""
     max_activations: int = 256

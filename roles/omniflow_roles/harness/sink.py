@@ -102,6 +102,10 @@ class ResultSink:
     def completed(self, yield_count: int, context: Context) -> None:
         self._end(results.completed(self.handle, yield_count, context))
 
+    def pipeline_completed(self, totals: results.PipelineTotals) -> None:
+        """In place of `completed`, when the yields went on by themselves."""
+        self._end(results.pipeline_completed(self.handle, totals))
+
     def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
         self._end(results.failed(self.handle, error, is_retryable))
 

@@ -181,6 +181,17 @@ def _denoise() -> Flow:
     )
 
 
+def _pipeline() -> Flow:
+    """a -> b -> c: an item for each yield of each yield of a. With `control.pipelines` they go from role to role."""
+    made = _Stages("pipeline", "A streaming chain.")
+    a, b, c = (made.node(name, stage) for name, stage in (("a", Repeat), ("b", Repeat), ("c", Step)))
+    made.graph.input("item", JSON) >> a.item
+    a.item >> b.item
+    b.item >> c.item
+    c.item >> made.graph.output("item", JSON)
+    return made.flow()
+
+
 chain3 = _chain3()
 diamond4 = _diamond("diamond4", "Two branches of one step.", Step, Step, Step)
 source_repeats = _diamond("source-repeats", "A diamond whose source repeats.", Repeat, Step, Step)
@@ -192,6 +203,7 @@ figure5 = _figure5()
 tools = _tools()
 speech = _speech()
 denoise = _denoise()
+pipeline = _pipeline()
 
 FLOWS = (
     chain3,
@@ -205,4 +217,5 @@ FLOWS = (
     tools,
     speech,
     denoise,
+    pipeline,
 )

@@ -24,7 +24,7 @@ from omniflow_core.control.paths import Path
 from omniflow_core.control.windows import Debt
 from omniflow_core.control.work import CallWork
 from omniflow_core.control.work_items import Activation, GivenYield
-from omniflow_core.graph.routing import Delivery, Emission, GraphPlan, JoinKind, JoinPlan, NodePlan
+from omniflow_core.graph.routing import Delivery, Emission, GraphPlan, JoinKind, JoinPlan, NodePlan, PipelinePlan
 from omniflow_core.graph.spec import OnImpossible
 
 
@@ -85,6 +85,30 @@ class YieldDelivery:
         for counted in touched:
             self._counts.fire(counted)
         self._joins.opened(opened)
+
+    def give_out(
+        self,
+        producer: Activation,
+        pipeline: PipelinePlan,
+        fields: Mapping[str, Value],
+        ordinals: tuple[int, ...],
+        size_bytes: int,
+    ) -> None:
+        """Takes the next yield of the last node of the pipeline that the producer began.
+
+        They come in order, and nothing else gives to those outputs, so none waits in an order tree.
+        """
+        work = self._work
+        name = pipeline.nodes[-1].name
+        for field, output in pipeline.exits:
+            if field in fields:
+                work.out.append(Emit(output, name, ordinals, fields[field]))
+        ordinal = producer.window.next_ordinal
+        for tree, place in producer.order_nodes.items():
+            work.trees[tree].complete_yield(place, ordinal, work.freed)
+        ack = producer.window.register(0, size_bytes)
+        if ack is not None:
+            work.acknowledge(producer, ack)
 
     def _emit(
         self,

@@ -61,8 +61,25 @@ class ActivationYielded:
 
 
 @dataclass(slots=True)
+class ExitYielded:
+    """One output of the last node of a pipeline, whose first node is the activation's.
+
+    `ordinal` counts what left the pipeline, from 0, in the order of the paths. `origin_path` is the path of the output: that
+    of the activation, and an ordinal for each node of the pipeline.
+    """
+
+    activation_id: int
+    ordinal: int
+    fields: Mapping[str, Value]
+    origin_path: tuple[int, ...]
+    size_bytes: int = 0
+    attempt: int = 1
+    stored_bytes: int = 0
+
+
+@dataclass(slots=True)
 class ActivationFinished:
-    """The activation ended well. Counters are added to the call's.
+    """The activation ended well, and in a pipeline all that it has started. Counters are added to the call's.
 
     `last` is its last yield, when that came with the end: most activations give one output, and so are one event.
     """
@@ -79,6 +96,8 @@ class ActivationFinished:
     size_bytes: int = 0
     """Of `last`, as in ActivationYielded."""
     stored_bytes: int = 0
+    started_activations: int = 0
+    """Activations of its pipeline below it, which nobody here has started."""
 
 
 @dataclass(slots=True)
@@ -102,6 +121,7 @@ Event = (
     | InputArrived
     | ActivationAccepted
     | ActivationYielded
+    | ExitYielded
     | ActivationFinished
     | ActivationFailed
     | CancelRequested

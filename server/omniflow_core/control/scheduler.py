@@ -43,6 +43,7 @@ from omniflow_core.control.events import (
     CallAdmitted,
     CancelRequested,
     Event,
+    ExitYielded,
     InputArrived,
     Value,
 )
@@ -271,6 +272,27 @@ class CallScheduler:
         if ordinal < activation.window.delivered:  # the others are acknowledged when their receivers have them
             self._work.out.append(AckYields(activation.activation_id, ordinal + 1))
 
+    def _on_exit(self, event: ExitYielded) -> None:
+        activation = self._find(event.activation_id, event.attempt)
+        if activation is None or self.phase is not CallPhase.RUNNING:
+            return
+        pipeline = activation.node.pipeline
+        if pipeline is None:
+            self._break(activation, "yields out of a pipeline, but is the first node of none")
+        ordinal = activation.window.next_ordinal
+        if event.ordinal != ordinal:
+            if event.ordinal > ordinal:
+                self._break(activation, f"skipped from exit {ordinal} to {event.ordinal} of its pipeline")
+            return
+        above, path = activation.origin_path, event.origin_path
+        if path[: len(above)] != above or len(path) != len(above) + len(pipeline.nodes):
+            self._break(activation, f"yields out of its pipeline at {path}, but its own path is {above}")
+        if not activation.is_accepted:
+            self._work.accept(activation)
+        if not ordinal:
+            activation.window = self._work.new_exit_window(pipeline)
+        self._delivery.give_out(activation, pipeline, event.fields, path, event.size_bytes + event.stored_bytes)
+
     def _break(self, activation: Activation, what: str) -> NoReturn:
         """The activation did what it must not do. It still runs, so it is told to stop with the rest of the call."""
         raise CallFailure(broken_protocol(activation.node, what))
@@ -292,6 +314,8 @@ class CallScheduler:
         self._cached_input_tokens += event.cached_input_tokens
         self._output_tokens += event.output_tokens
         self._histories.extend(event.histories)
+        if event.started_activations:
+            self._work.started += event.started_activations
         if _FINISH_REASON_RANK.get(event.finish_reason, 0) > _FINISH_REASON_RANK[self._finish_reason]:
             self._finish_reason = event.finish_reason
         self._end(activation)
@@ -425,6 +449,7 @@ _HANDLERS: Mapping[type, Callable[..., None]] = {
     InputArrived: CallScheduler._on_input,
     ActivationAccepted: CallScheduler._on_accepted,
     ActivationYielded: CallScheduler._on_yielded,
+    ExitYielded: CallScheduler._on_exit,
     ActivationFinished: CallScheduler._on_finished,
     ActivationFailed: CallScheduler._on_failed,
     CancelRequested: CallScheduler._on_cancel,

@@ -19,7 +19,7 @@ from omniflow_core.control.paths import Path
 from omniflow_core.control.room import Room
 from omniflow_core.control.windows import Debt, YieldWindow
 from omniflow_core.control.work_items import NO_SCOPES, Activation, GivenYield, HostedSegment, Reservation, Scopes
-from omniflow_core.graph.routing import GraphPlan, NodePlan
+from omniflow_core.graph.routing import GraphPlan, NodePlan, PipelinePlan
 from omniflow_core.graph.spec import Replay
 
 HELD_START_BYTES = 256
@@ -43,7 +43,7 @@ class CallWork:
         """Open buckets, oldest first."""
         self.active: dict[int, Activation] = {}
         self.started = 0
-        """Activations that were commanded, or wait at a gate."""
+        """Activations that were commanded, or wait at a gate, and those that ended pipelines have started."""
         self.closed: deque[LeaseRoot] = deque()
         self.out: list[Command] = []
         self.freed: Freed = []
@@ -56,6 +56,12 @@ class CallWork:
     def new_window(self, node: NodePlan) -> YieldWindow:
         window = node.spec.yield_window if node.spec is not None else 0
         return YieldWindow(window or self._yield_window, self._byte_credit)
+
+    def new_exit_window(self, pipeline: PipelinePlan) -> YieldWindow:
+        """Of what leaves the pipeline: no larger than that of one activation of its last node, which waits for its
+        acknowledgements, nor than the first node's, which is what all of them together may have undelivered."""
+        windows = (node.yield_window or self._yield_window for node in (pipeline.nodes[0], pipeline.nodes[-1]))
+        return YieldWindow(min(windows), self._byte_credit)
 
     # --- reservations -----------------------------------------------------------------------------------------------
 

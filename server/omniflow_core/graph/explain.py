@@ -14,6 +14,7 @@ graphs/twice: 4 nodes, 6 edges, 5 dependency edges
     each yield gives output out from y
   …
   output out: TEXT, ordered
+  pipeline (with control.pipelines): d > e
   dependencies (5)
     call -> a.main
     …
@@ -92,6 +93,8 @@ def _lines(plan: GraphPlan) -> Iterator[str]:
     for segment in plan.segments:
         names = [name for name in plan.order if plan.nodes[name].segment is segment]
         yield f"  segment on role {segment.role}: {' > '.join(names)}"
+    for pipeline in plan.pipelines:
+        yield f"  pipeline (with control.pipelines): {' > '.join(node.name for node in pipeline.nodes)}"
     yield f"  dependencies ({len(edges)})"
     for source, node_name, group_name in edges:
         yield f"    {source or 'call'} -> {node_name}.{group_name}"

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from omniflow_core.graph.anchors import Origins
 from omniflow_core.graph.findings import Finding, InvalidGraphError
 from omniflow_core.graph.join_rules import unclear_counts, unclear_gates, unclear_joins
+from omniflow_core.graph.pipelines import find_pipelines
 from omniflow_core.graph.references import broken_edges, duplicate_names, with_groups
 from omniflow_core.graph.routing import (
     CountFacetPlan,
@@ -30,6 +31,7 @@ from omniflow_core.graph.routing import (
     JoinKind,
     JoinPlan,
     NodePlan,
+    PipelinePlan,
     RoutePlan,
     SegmentPlan,
 )
@@ -57,6 +59,7 @@ __all__ = [
     "JoinKind",
     "JoinPlan",
     "NodePlan",
+    "PipelinePlan",
     "RoutePlan",
     "SegmentPlan",
     "find_faults",
@@ -134,6 +137,9 @@ class _Compiler:
         self._fill_reaches()
         segments = tuple(find_segments(spec, self._origins.dominators))
         self._fill_segments(segments, joins)
+        pipelines = tuple(find_pipelines(spec, self._origins, segments))
+        for pipeline in pipelines:
+            self._nodes[pipeline.entry].pipeline = pipeline
         return GraphPlan(
             spec=spec,
             source=self._source,
@@ -148,6 +154,7 @@ class _Compiler:
             roles=frozenset(n.role for n in spec.nodes if n.role),
             order=self._order,
             segments=segments,
+            pipelines=pipelines,
         )
 
     # --- joins ------------------------------------------------------------------------------------------------------

@@ -93,6 +93,23 @@ class SegmentPlan:
     """By node: output fields that are given to the rest of the graph."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class PipelinePlan:
+    """A chain of nodes through which yields can go from replica to replica by themselves; see `pipelines`."""
+
+    nodes: tuple[NodeSpec, ...]
+    """First to last, at least two."""
+    exits: tuple[tuple[str, str], ...]
+    """(output field of the last node, output of the call) of each edge between them, in the order of the graph."""
+    outputs: tuple[str, ...]
+    """Output fields among the exits, without repeats."""
+
+    @property
+    def entry(self) -> str:
+        """The first node, the only one that the control plane starts."""
+        return self.nodes[0].name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountFacetPlan:
     """One input group of a count join; `companions` are its connected fields that are neither trigger nor count."""
@@ -135,6 +152,8 @@ class NodePlan:
     """The segment that the node belongs to."""
     has_exits: bool = False
     """Something of what it yields leaves its segment."""
+    pipeline: PipelinePlan | None = None
+    """The pipeline that the node is the first of; the first delivery of each but its last leads to the next."""
 
     @property
     def loop_bound(self) -> int:
@@ -187,6 +206,7 @@ class GraphPlan:
     order: tuple[str, ...]
     """Nodes in topological order, loops aside."""
     segments: tuple[SegmentPlan, ...] = ()
+    pipelines: tuple[PipelinePlan, ...] = ()
 
     @property
     def dependency_edges(self) -> tuple[tuple[str, str, str], ...]:

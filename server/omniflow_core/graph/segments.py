@@ -69,7 +69,7 @@ class _Heads:
         for edge in spec.edges:
             if edge.target_node:
                 self._add(edge)
-        self._excluded = {name for name, node in self._nodes.items() if not _can_belong(node)}
+        self._excluded = {name for name, node in self._nodes.items() if not can_run_unattended(node)}
         self._heads: set[str] = set()
 
     def _add(self, edge: EdgeSpec) -> None:
@@ -136,7 +136,7 @@ class _Heads:
         )
 
 
-def _can_belong(node: NodeSpec) -> bool:
+def can_run_unattended(node: NodeSpec) -> bool:
     """A replica can run the node without asking: nothing times it or starts it again elsewhere."""
     return bool(node.role) and node.timeout_s is None and node.replay is Replay.NONE and not node.global_parameters
 

@@ -19,6 +19,7 @@ from omniflow_core.control.events import (
     ActivationFinished,
     ActivationYielded,
     Event,
+    ExitYielded,
 )
 from omniflow_core.control.replay import StandIn, Step
 from omniflow_core.errors import Reason
@@ -114,7 +115,9 @@ class CallHistory:
                 life.state = "ended"
 
     def _take_event(self, event: Event, index: int) -> None:
-        if not isinstance(event, ActivationAccepted | ActivationYielded | ActivationFinished | ActivationFailed):
+        if not isinstance(
+            event, ActivationAccepted | ActivationYielded | ExitYielded | ActivationFinished | ActivationFailed
+        ):
             return
         life = self.lives.get(event.activation_id)
         if life is None or event.attempt != life.attempt or life.has_ended:
@@ -122,7 +125,7 @@ class CallHistory:
         match event:
             case ActivationAccepted():
                 self._run(life)
-            case ActivationYielded():
+            case ActivationYielded() | ExitYielded():
                 self._run(life)
                 self._yielders[index] = (life.activation_id, event.ordinal)
                 life.yields = max(life.yields, event.ordinal + 1)

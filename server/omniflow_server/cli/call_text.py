@@ -22,6 +22,7 @@ from omniflow_core.control.events import (
     CallAdmitted,
     CancelRequested,
     Event,
+    ExitYielded,
     InputArrived,
 )
 
@@ -42,6 +43,11 @@ def describe_event(event: Event) -> str:
             fields = ", ".join(event.fields) or "nothing"
             size = f"{event.size_bytes} bytes{kept}"
             return f"yielded #{event.activation_id}[{event.ordinal}]{_attempt(event.attempt)} {fields} ({size})"
+        case ExitYielded():
+            fields = ", ".join(event.fields) or "nothing"
+            path = ".".join(map(str, event.origin_path))
+            place = f"#{event.activation_id}[{event.ordinal}] at {path}"
+            return f"left the pipeline of {place} {fields} ({event.size_bytes} bytes)"
         case ActivationFinished():
             return f"finished #{event.activation_id}{_attempt(event.attempt)} after {event.yield_count} yields"
         case ActivationFailed():

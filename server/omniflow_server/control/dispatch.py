@@ -21,10 +21,12 @@ from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
 from omniflow_core.control.gates import GateKey, SessionGates
 from omniflow_core.errors import ErrorInfo, Reason
+from omniflow_core.graph.plan import PipelinePlan
 from omniflow_core.graph.spec import NodeSpec
 from omniflow_server.control.call import Call
 from omniflow_server.control.inline import InlineExecutor
 from omniflow_server.control.link import ControlIdentity, ReplicaLink
+from omniflow_server.control.pipelines import PipelineMessages, PipelineRun
 from omniflow_server.control.registry import Registration, Registry, ReplicaKey
 from omniflow_server.control.segments import SegmentMessages
 from omniflow_server.control.starts import StartMessages
@@ -65,6 +67,7 @@ class ReplicaDispatcher:
         byte_credit: int,
         yield_window: int,
         runs_segments: bool,
+        runs_pipelines: bool,
         on_connections_changed: Callable[[], object],
     ) -> None:
         self._registry = registry
@@ -76,6 +79,7 @@ class ReplicaDispatcher:
         self._replica_wait_s = replica_wait_s
         self._starts = StartMessages(yield_window=yield_window, byte_credit=byte_credit, store=store)
         self._segments = SegmentMessages(is_enabled=runs_segments, yield_window=yield_window)
+        self._pipelines = PipelineMessages(yield_window=yield_window) if runs_pipelines else None
         self._links: dict[ReplicaKey, ReplicaLink] = {}
         self._links_by_name: dict[str, ReplicaLink] = {}
         self._links_by_role: dict[str, list[ReplicaLink]] = defaultdict(list)
@@ -248,6 +252,11 @@ class ReplicaDispatcher:
         self._send_start(link, call, command)
 
     def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
+        if command.node.pipeline is not None and self._pipelines is not None:
+            stages = self._stages_of(call, command.node.pipeline, link)
+            if stages:
+                self._send_pipeline(link, call, command, stages, self._pipelines)
+                return
         try:
             segment = None
             if command.node.segment is not None:
@@ -259,6 +268,37 @@ class ReplicaDispatcher:
             call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
             return
         call.running[command.activation_id] = link
+
+    def _stages_of(self, call: Call, plan: PipelinePlan, first: ReplicaLink) -> list[ReplicaLink]:
+        """Replicas of a pipeline's nodes after the first; empty when one is missing or cannot: then it runs node by node."""
+        if not first.replica.runs_pipelines:
+            return []
+        links: list[ReplicaLink] = []
+        for spec in plan.nodes[1:]:
+            link = self._replica_for(call, spec)
+            if link is None or link.is_interrupted or not link.replica.runs_pipelines:
+                return []
+            links.append(link)
+        return links
+
+    def _send_pipeline(
+        self,
+        link: ReplicaLink,
+        call: Call,
+        command: StartActivation,
+        stages: list[ReplicaLink],
+        messages: PipelineMessages,
+    ) -> None:
+        run = PipelineRun(call, command, stages[-1])
+        try:
+            pipeline = messages.message(command, stages[-1], run.handle, [stage.replica for stage in stages])
+            start = self._starts.serialized(call, command, session_ordinal=0, segment=None, pipeline=pipeline)
+            link.start(call, command, start, pipeline=run)
+        except Exception as error:
+            run.drop()
+            call.fail_command(command, error)
+            return
+        call.running[command.activation_id] = run
 
     def _session_ordinal(self, call: Call, activation_id: int) -> int:
         """Its place in the order of a session-ordered interface; 0 without one."""

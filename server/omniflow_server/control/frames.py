@@ -10,31 +10,18 @@ from __future__ import annotations
 
 from omniflow.common.v1 import value_pb2
 from omniflow.graph.v1 import graph_event_pb2
+from omniflow.wire import sized, varint
 
 _EVENTS = b"\x0a"  # field 1, length-delimited
 _SEQUENCE = b"\x08"  # GraphEvent.sequence = 1, varint
 _ORIGIN_PATH = b"\x1a"  # GraphEvent.origin_path = 3, packed
 _VALUE = b"\x5a"  # GraphEvent.value = 11, length-delimited
 
-_SMALL_VARINTS = tuple(bytes([i]) for i in range(128))
-
-
-def varint(number: int) -> bytes:
-    """Base-128 encoding of a non-negative number."""
-    if number < 128:
-        return _SMALL_VARINTS[number]
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
 
 def fragment(event: graph_event_pb2.GraphEvent) -> bytes:
     """One event as a fragment of a response."""
     body = event.SerializeToString()
-    return _EVENTS + varint(len(body)) + body
+    return sized(_EVENTS, body)
 
 
 class ValueFrames:
@@ -62,4 +49,4 @@ class ValueFrames:
                 content,
             )
         )
-        return _EVENTS + varint(len(body)) + body
+        return sized(_EVENTS, body)

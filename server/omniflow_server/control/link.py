@@ -8,6 +8,7 @@ lost.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,19 +19,21 @@ import grpc
 from omniflow.codec.error import error_from_rpc
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.internal_rpc import MAX_FRAME_BYTES
+from omniflow.links.dialing.choice import transports_to
+from omniflow.links.dialing.grpc_stream import CHANNEL_OPTIONS
+from omniflow.links.dialing.session import LinkSession
 from omniflow.links.port import LaneKind
+from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
+from omniflow.wire import sized, varint
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationAccepted, ActivationFailed
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.control import results
-from omniflow_server.control.frames import varint
+from omniflow_server.control.pipelines import PipelineRun
 from omniflow_server.control.registry import Registration
 from omniflow_server.control.segments import HostedRun
-from omniflow_server.control.transport.choice import transports_to
-from omniflow_server.control.transport.grpc_stream import CHANNEL_OPTIONS
-from omniflow_server.control.transport.session import LinkSession
 
 if TYPE_CHECKING:
     from omniflow_server.control.call import Call
@@ -58,9 +61,17 @@ class ControlIdentity:
 class _InFlight:
     """An activation on this link."""
 
-    __slots__ = ("activation_id", "attempt", "call", "has_segment", "node", "run")
+    __slots__ = ("activation_id", "attempt", "call", "has_segment", "node", "pipeline", "run")
 
-    def __init__(self, call: Call, activation_id: int, node: str, attempt: int, has_segment: bool) -> None:
+    def __init__(
+        self,
+        call: Call,
+        activation_id: int,
+        node: str,
+        attempt: int,
+        has_segment: bool,
+        pipeline: PipelineRun | None,
+    ) -> None:
         self.call = call
         self.activation_id = activation_id
         self.node = node
@@ -68,6 +79,8 @@ class _InFlight:
         self.has_segment = has_segment
         self.run: HostedRun | None = None
         """What the replica starts below it inside the segment that it was started with."""
+        self.pipeline = pipeline
+        """What its yields go through, which do not come back here."""
 
 
 class ReplicaLink:
@@ -78,6 +91,8 @@ class ReplicaLink:
         self._identity = identity
         self._on_idle = on_idle
         self._in_flight: dict[int, _InFlight] = {}
+        self._exits: dict[int, PipelineRun] = {}
+        """Pipelines whose last node is on this replica, by the handle that its yields come under."""
         self._handles: dict[tuple[str, int], int] = {}
         self._next_handle = 1
         self.name = f"{registration.replica.role}/{registration.replica.replica_id}"
@@ -103,6 +118,20 @@ class ReplicaLink:
         self._is_connected = self.registration.has_stream = value
 
     @property
+    def replica(self) -> replica_pb2.Replica:
+        return self.registration.replica
+
+    @property
+    def incarnation_id(self) -> str:
+        """Of this process, as the replica knows it."""
+        return self._identity.incarnation_id
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Nothing carries the link now."""
+        return self._session.is_interrupted
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
@@ -116,7 +145,15 @@ class ReplicaLink:
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    def start(self, call: Call, command: StartActivation, start: bytes, *, has_segment: bool) -> None:
+    def start(
+        self,
+        call: Call,
+        command: StartActivation,
+        start: bytes,
+        *,
+        has_segment: bool = False,
+        pipeline: PipelineRun | None = None,
+    ) -> None:
         """Sends an activation; `start` is its message. Raises MESSAGE_TOO_LARGE for inputs that would break the stream, and
         with it others' work."""
         handle = self._next_handle
@@ -125,9 +162,31 @@ class ReplicaLink:
         if len(frame) > MAX_FRAME_BYTES:
             raise _too_large(node, len(frame))
         self._next_handle += 1
-        self._in_flight[handle] = _InFlight(call, command.activation_id, node, command.attempt, has_segment)
+        in_flight = _InFlight(call, command.activation_id, node, command.attempt, has_segment, pipeline)
+        self._in_flight[handle] = in_flight
         self._handles[call.call_id, command.activation_id] = handle
+        if pipeline is not None:
+            pipeline.started(functools.partial(self.cancel_handle, handle))
         self._send(frame)
+
+    def open_exit(self, run: PipelineRun) -> int:
+        """A handle under which the yields of a pipeline's last node come; they go to the run."""
+        handle = self._next_handle
+        self._next_handle += 1
+        self._exits[handle] = run
+        return handle
+
+    def close_exit(self, handle: int) -> None:
+        """Nothing more comes under the handle. Repeats change nothing."""
+        if self._exits.pop(handle, None) is not None:
+            self._send(
+                _frame(pb.ExecuteCommand(handle=handle, cancel=pb.CancelActivation(reason="the pipeline ended")))
+            )
+
+    def ack_exit(self, handle: int, next_ordinal: int) -> None:
+        """Tells the last node of a pipeline which yields are delivered."""
+        if handle in self._exits:
+            self._send(_frame(pb.ExecuteCommand(handle=handle, yield_ack=pb.YieldAck(next_ordinal=next_ordinal))))
 
     def ack(self, call_id: str, activation_id: int, next_ordinal: int) -> None:
         """Tells the activation which of its yields are delivered."""
@@ -211,9 +270,12 @@ class ReplicaLink:
         had_room = self.has_room
         for result in frame.results:
             in_flight = self._in_flight.get(result.handle)
-            if in_flight is None:
-                continue  # a heartbeat, or a result of an activation that has ended here
             kind = result.WhichOneof("result")
+            if in_flight is None:
+                run = self._exits.get(result.handle)
+                if run is not None and kind == "yield":
+                    run.yielded(getattr(result, "yield"))
+                continue  # else a heartbeat, or a result of an activation that has ended here
             if kind == "completed":
                 self._on_completed(result.handle, in_flight, result.completed)
             elif kind == "yield":
@@ -253,6 +315,10 @@ class ReplicaLink:
                 return
 
     def _on_completed(self, handle: int, in_flight: _InFlight, message: pb.ActivationCompleted) -> None:
+        if in_flight.pipeline is not None:
+            self._forget_handle(handle, in_flight)
+            in_flight.pipeline.completed(message)
+            return
         self._forget(handle, in_flight)
         if in_flight.run is not None:
             in_flight.run.end(None)
@@ -270,14 +336,19 @@ class ReplicaLink:
         self._fail(in_flight, error)
 
     def _fail(self, in_flight: _InFlight, error: ErrorInfo) -> None:
-        if in_flight.run is not None:
+        if in_flight.pipeline is not None:
+            in_flight.pipeline.failed(error)
+        elif in_flight.run is not None:
             in_flight.run.end(error)
         else:
             in_flight.call.handle(ActivationFailed(in_flight.activation_id, error, in_flight.attempt))
 
-    def _forget(self, handle: int, in_flight: _InFlight) -> None:
+    def _forget_handle(self, handle: int, in_flight: _InFlight) -> None:
         del self._in_flight[handle]
         del self._handles[in_flight.call.call_id, in_flight.activation_id]
+
+    def _forget(self, handle: int, in_flight: _InFlight) -> None:
+        self._forget_handle(handle, in_flight)
         in_flight.call.activation_ended(in_flight.activation_id)
 
     def _lose_all(self) -> None:
@@ -286,6 +357,9 @@ class ReplicaLink:
         for in_flight in lost.values():
             in_flight.call.activation_ended(in_flight.activation_id)
             self._fail(in_flight, self._lost(in_flight))
+        exits, self._exits = self._exits, {}
+        for run in exits.values():
+            run.lost()
 
     def _lost(self, in_flight: _InFlight) -> ErrorInfo:
         return ErrorInfo(
@@ -298,7 +372,7 @@ class ReplicaLink:
 def start_frame(handle: int, start: bytes) -> bytes:
     """An ExecuteRequest with one start, of its serialized message."""
     command = b"".join((_HANDLE, varint(handle), _START, varint(len(start)), start))
-    return b"".join((_COMMANDS, varint(len(command)), command))
+    return sized(_COMMANDS, command)
 
 
 def _frame(command: pb.ExecuteCommand) -> bytes:

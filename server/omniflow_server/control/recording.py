@@ -24,6 +24,7 @@ from omniflow_core.control.events import (
     CallAdmitted,
     CancelRequested,
     Event,
+    ExitYielded,
     InputArrived,
     Value,
 )
@@ -38,6 +39,11 @@ _ENTRY = struct.Struct("<BBHIIIQQ")
 """kind, attempt, text, activation, ordinal, checksum, size, time_us"""
 ENTRY_BYTES = _ENTRY.size
 _pack = _ENTRY.pack
+_PATH_ENTRY = struct.Struct("<BBHIII4I")
+"""An entry of the same size with four ordinals in the place of size and time."""
+_pack_path = _PATH_ENTRY.pack
+_ORDINALS = 4
+_LOW_HALF = 0xFFFF_FFFF
 _LIMITS = (0xFF, 0xFF, 0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, (1 << 64) - 1, (1 << 64) - 1)
 
 _OWN_BYTES = 512
@@ -65,6 +71,8 @@ class Kind(enum.IntEnum):
     FINISHED = 5
     FAILED = 6
     CANCELLED = 7
+    EXIT = 8
+    """A yield of the last node of a pipeline."""
     GIVEN = 16
     """A single input of the call."""
     OPEN = 17
@@ -72,7 +80,7 @@ class Kind(enum.IntEnum):
     STORED = 18
     """Bytes of a yield that its producer keeps."""
     TOKENS = 19
-    """Counters of an activation: input, output, cached."""
+    """Counters of an activation: input, output and cached tokens, and the activations that it has started itself."""
     HISTORIES = 20
     """How many histories an activation extended."""
     COUNT = 21
@@ -81,10 +89,13 @@ class Kind(enum.IntEnum):
     """An answer of `digest_of`."""
     LAST = 23
     """The yield that came with the end of its activation: its fields and size."""
+    PATH = 24
+    """Up to four ordinals of a path, after those of entries before it."""
 
 
 # Arithmetic on members of an enum costs as much as the rest of an entry.
 _ACCEPTED, _YIELDED, _FINISHED = int(Kind.ACCEPTED), int(Kind.YIELDED), int(Kind.FINISHED)
+_EXIT, _PATH = int(Kind.EXIT), int(Kind.PATH)
 
 
 class CallRecorder:
@@ -134,7 +145,7 @@ class CallRecorder:
         return commands
 
     def _record(self, event: Event, checksum: int, raised: int) -> None:
-        if self._is_sealed and isinstance(event, ActivationYielded | ActivationAccepted):
+        if self._is_sealed and isinstance(event, ActivationYielded | ExitYielded | ActivationAccepted):
             return  # it changes nothing any more
         if len(self._entries) >= self._limit_bytes:
             self.left_out += 1
@@ -256,10 +267,25 @@ class CallRecorder:
         flags = (_HAS_VALUE if event.value is not None else 0) | (_IS_LAST if event.is_last else 0)
         return Kind.INPUT, 0, self._code(event.name), 0, flags, event.size_bytes
 
+    def _exit(self, event: ExitYielded) -> _Parts:
+        if event.stored_bytes:
+            self._add(Kind.STORED, size=event.stored_bytes)
+        path = event.origin_path
+        for first in range(0, len(path), _ORDINALS):  # beyond the limit too: a part of a path would be another one
+            part = path[first : first + _ORDINALS]
+            self._entries += _pack_path(_PATH, 0, 0, 0, len(part), 0, *part, *(0,) * (_ORDINALS - len(part)))
+        text = self._code(tuple(event.fields))
+        return _EXIT, event.attempt, text, event.activation_id, event.ordinal, event.size_bytes
+
     def _finished(self, event: ActivationFinished) -> _Parts:
-        if event.input_tokens or event.output_tokens:
-            cached = event.cached_input_tokens
-            self._add(Kind.TOKENS, activation=event.input_tokens, ordinal=event.output_tokens, size=cached)
+        if event.input_tokens or event.output_tokens or event.started_activations:
+            self._add(
+                Kind.TOKENS,
+                activation=event.input_tokens,
+                ordinal=event.output_tokens,
+                size=event.cached_input_tokens,
+                more=event.started_activations,
+            )
         if event.histories:
             self._add(Kind.HISTORIES, size=len(event.histories))
         if event.last is not None and not self._is_sealed:
@@ -279,6 +305,7 @@ _Parts = tuple[int, int, int, int, int, int]
 _ENCODE: Mapping[type, Callable[..., _Parts]] = {
     CallAdmitted: CallRecorder._admitted,
     InputArrived: CallRecorder._input,
+    ExitYielded: CallRecorder._exit,
     ActivationFinished: CallRecorder._finished,
     ActivationFailed: CallRecorder._failed,
     CancelRequested: CallRecorder._cancelled,
@@ -337,6 +364,8 @@ class _Details:
         self.opened: list[str] = []
         self.stored_bytes = 0
         self.tokens = (0, 0, 0)
+        self.started = 0
+        self.path: list[int] = []
         self.histories = 0
         self.last: tuple[str, int, int] | None = None
         self.counts: list[int | None] = []
@@ -352,6 +381,9 @@ class _Details:
                 self.stored_bytes = size
             case Kind.TOKENS:
                 self.tokens = (activation, size, ordinal)
+                self.started = more
+            case Kind.PATH:
+                self.path += (size & _LOW_HALF, size >> 32, more & _LOW_HALF, more >> 32)[:ordinal]
             case Kind.HISTORIES:
                 self.histories = size
             case Kind.LAST:
@@ -376,9 +408,13 @@ def _event(
         case Kind.YIELDED:
             fields = {name: StandIn(index, name) for name in text.split(",") if name}
             return ActivationYielded(activation, ordinal, fields, size, attempt, details.stored_bytes)
+        case Kind.EXIT:
+            fields = {name: StandIn(index, name) for name in text.split(",") if name}
+            return ExitYielded(activation, ordinal, fields, tuple(details.path), size, attempt, details.stored_bytes)
         case Kind.FINISHED:
             histories = tuple(StandIn(index, str(number)) for number in range(details.histories))
             finished = ActivationFinished(activation, ordinal, text, *details.tokens, attempt, histories)
+            finished.started_activations = details.started
             if details.last is not None:
                 names, finished.size_bytes, finished.stored_bytes = details.last
                 finished.last = {name: StandIn(index, name) for name in names.split(",") if name}

@@ -7,7 +7,7 @@ import dataclasses
 from omniflow.codec.error import status_from_proto
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
-from omniflow_core.control.events import ActivationFinished, ActivationYielded, Value
+from omniflow_core.control.events import ActivationFinished, ActivationYielded, ExitYielded, Value
 from omniflow_core.errors import ErrorInfo
 from omniflow_server.control.carried import INSIDE, CarriedValue
 
@@ -32,6 +32,18 @@ def yielded(activation_id: int, attempt: int, message: pb.ActivationYield) -> Ac
     return ActivationYielded(activation_id, message.ordinal, fields, size_bytes, attempt, stored_bytes)
 
 
+def left(activation_id: int, attempt: int, message: pb.ActivationYield) -> ExitYielded:
+    """A yield of a pipeline's last node."""
+    fields: dict[str, Value] = {}
+    stored_bytes = 0
+    for name, value in message.fields.items():
+        carried = fields[name] = CarriedValue(message=value)
+        stored_bytes += carried.stored_bytes
+    return ExitYielded(
+        activation_id, message.ordinal, fields, tuple(message.origin_path), message.ByteSize(), attempt, stored_bytes
+    )
+
+
 def finished(activation_id: int, attempt: int, message: pb.ActivationCompleted) -> ActivationFinished:
     """The last result on success, with the last yield when that came along."""
     usage = message.usage
@@ -44,6 +56,7 @@ def finished(activation_id: int, attempt: int, message: pb.ActivationCompleted) 
         usage.output_tokens,
         attempt,
     )
+    event.started_activations = message.started_activations
     if message.HasField("last_yield"):
         last = yielded(activation_id, attempt, message.last_yield)
         event.last, event.size_bytes, event.stored_bytes = last.fields, last.size_bytes, last.stored_bytes

@@ -52,6 +52,9 @@ class ControlSettings:
     segments: bool = True
     """Roles iterate loops and chains of their own nodes by themselves; without, every activation passes the control plane,
     with the same results."""
+    pipelines: bool = False
+    """Yields of a streaming chain of nodes go from role to role by themselves, and only the last node's come back. Takes
+    load off the control plane; roles must reach each other, and an inspected call shows the first node's activation only."""
     byte_credit: int = 1024 * 1024
     """Undelivered bytes of one activation's yields."""
     inline_threads: int = 4

@@ -15,10 +15,10 @@ from omniflow.codec.common import payload_of
 from omniflow.common.v1 import value_pb2
 from omniflow.large_values import ValueStore, externalise
 from omniflow.role.v1 import role_execution_service_pb2 as pb
+from omniflow.wire import packed, sized, varint
 from omniflow_core.control.commands import Facet, StartActivation
 from omniflow_core.graph.plan import NodePlan
 from omniflow_server.control.carried import CarriedValue
-from omniflow_server.control.frames import varint
 
 if TYPE_CHECKING:
     from omniflow_server.control.call import Call
@@ -44,7 +44,13 @@ class StartMessages:
         """By node, for as long as somebody has its plan: its part of the reference, and of the start."""
 
     def serialized(
-        self, call: Call, command: StartActivation, *, session_ordinal: int, segment: pb.Segment | None
+        self,
+        call: Call,
+        command: StartActivation,
+        *,
+        session_ordinal: int,
+        segment: pb.Segment | None = None,
+        pipeline: pb.Pipeline | None = None,
     ) -> bytes:
         """The message. Large payloads of values stay here, to be fetched. Raises BUFFER_FULL when there is no room."""
         of_ref, of_node = self._nodes.get(command.node) or self._parts_of(command.node)
@@ -54,12 +60,13 @@ class StartMessages:
         ref = b"".join(
             (in_ref, of_ref, _ACTIVATION_ID, varint(command.activation_id), _ATTEMPT, varint(command.attempt))
         )
-        parts = [_FIRST, varint(len(ref)), ref, head, of_node]
+        parts = [sized(_FIRST, ref), head, of_node]
         for facet in command.facets:
             body = self._facet(call, facet, command.origin_path)
-            parts += (_SECOND, varint(len(body)), body)
-        if session_ordinal or segment is not None or command.delivered:
-            parts.append(self._rest(call, command, session_ordinal, segment))
+            parts.append(sized(_SECOND, body))
+        if session_ordinal or segment is not None or pipeline is not None or command.delivered:
+            rest = pb.StartActivation(session_ordinal=session_ordinal, segment=segment, pipeline=pipeline)
+            parts.append(self._filled(rest, call, command).SerializeToString())
         return b"".join(parts)
 
     def _parts_of(self, node: NodePlan) -> tuple[bytes, bytes]:
@@ -83,31 +90,27 @@ class StartMessages:
 
     def _facet(self, call: Call, facet: Facet, path: tuple[int, ...]) -> bytes:
         group = facet.group.encode()
-        parts = [_FIRST, varint(len(group)), group]
-        packed = _packed(path)
+        parts = [sized(_FIRST, group)]
+        own = _packed(path)
         for name, values in facet.fields.items():
             field: list[bytes] = []
             for index, value in enumerate(values):
                 assert isinstance(value, CarriedValue)
                 content = self._portable(value.message, call).SerializeToString()
-                origin = packed if facet.paths is None else _packed(facet.paths[name][index])
-                body = b"".join((_FIRST, varint(len(content)), content, origin))
-                field += (_FIRST, varint(len(body)), body)
+                origin = own if facet.paths is None else _packed(facet.paths[name][index])
+                field.append(sized(_FIRST, sized(_FIRST, content) + origin))
             if name in facet.context:
                 field += (_CONTEXT_COUNT, varint(facet.context[name]))
-            key, body = name.encode(), b"".join(field)
-            entry = b"".join((_FIRST, varint(len(key)), key, _SECOND, varint(len(body)), body))
-            parts += (_SECOND, varint(len(entry)), entry)
+            parts.append(sized(_SECOND, sized(_FIRST, name.encode()) + sized(_SECOND, b"".join(field))))
         return b"".join(parts)
 
-    def _rest(self, call: Call, command: StartActivation, session_ordinal: int, segment: pb.Segment | None) -> bytes:
-        message = pb.StartActivation(session_ordinal=session_ordinal, segment=segment)
+    def _filled(self, message: pb.StartActivation, call: Call, command: StartActivation) -> pb.StartActivation:
         for ordinal, fields in enumerate(command.delivered):
             delivered = message.delivered_yields.add(ordinal=ordinal)
             for name, value in fields.items():
                 assert isinstance(value, CarriedValue)
                 delivered.fields[name].CopyFrom(self._portable(value.message, call))
-        return message.SerializeToString()
+        return message
 
     def _portable(self, value: value_pb2.Value, call: Call) -> value_pb2.Value:
         """The value as it may travel to a role: large payloads stay here and are fetched."""
@@ -118,5 +121,4 @@ def _packed(path: tuple[int, ...]) -> bytes:
     """FieldValue.origin_path, left out when empty."""
     if not path:
         return b""
-    body = b"".join(map(varint, path))
-    return b"".join((_SECOND, varint(len(body)), body))
+    return sized(_SECOND, packed(path))

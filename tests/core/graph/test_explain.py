@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_explain_tells_a_whole_graph() -> None:
         "    b -> j.main",
         "    c -> j.main",
     ]
+
+
+def test_explain_tells_segments_and_pipelines() -> None:
+    served: dict[str, Any] = {"is_inline": False, "role": "r"}
+    nodes = (node("c", **served), node("a", **served), node("b", is_inline=False, role="s"), node("d", **served))
+    shown = lines(graph(nodes, "x>a.x a.y>b.x b.y>p x>c.x c.y>d.x d.y>q", outputs="p q"))
+    at = shown.index("  segment on role r: c > d")
+    assert shown[at + 1] == "  pipeline (with control.pipelines): a > b"
 
 
 def test_explain_tells_inputs_and_outputs() -> None:

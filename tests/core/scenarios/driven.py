@@ -34,6 +34,7 @@ from omniflow_core.control.events import (
     CallAdmitted,
     CancelRequested,
     Event,
+    ExitYielded,
     InputArrived,
     Value,
 )
@@ -94,10 +95,20 @@ class Driven:
         self.running[name] += 1
         return self(ActivationYielded(self._id(name), ordinal, values, size, self.starts[name].attempt))
 
-    def finish(self, name: str, *, histories: tuple[object, ...] = ()) -> list[str]:
+    def give_out(self, name: str, size: int = 0, /, *, below: tuple[int, ...], **values: Value) -> list[str]:
+        """The next exit of the activation's pipeline; `below` is its path below that of the activation."""
+        ordinal = self.running[name]
+        self.running[name] += 1
+        path = (*self.starts[name].origin_path, *below)
+        return self(ExitYielded(self._id(name), ordinal, values, path, size))
+
+    def finish(self, name: str, *, histories: tuple[object, ...] = (), started: int = 0) -> list[str]:
+        """With `started`, so many activations ended below it in its pipeline."""
         count = self.running.pop(name)
         attempt = self.starts[name].attempt
-        return self(ActivationFinished(self._id(name), count, attempt=attempt, histories=histories))
+        finished = ActivationFinished(self._id(name), count, attempt=attempt, histories=histories)
+        finished.started_activations = started
+        return self(finished)
 
     def run(self, name: str, *yields: Value) -> list[str]:
         """Gives each value as a yield, in field y unless it is a mapping of fields, and finishes."""

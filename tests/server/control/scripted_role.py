@@ -96,7 +96,13 @@ class Stream:
     pipe: Pipe
     hello: pb.ControlHello
     work: dict[int, Work] = field(default_factory=dict)
+    exits: dict[int, Work] = field(default_factory=dict)
+    """What was told under handles that nothing was started with: those of a pipeline's exit."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def told(self, handle: int) -> Work:
+        """What keeps what is told under a handle."""
+        return self.work.get(handle) or self.exits.setdefault(handle, Work(self, handle, pb.StartActivation()))
 
     async def send(self, *results: pb.ExecuteResult) -> None:
         async with self.lock:
@@ -224,9 +230,9 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         elif kind == "yield_ack":
-            stream.work[command.handle].acked = command.yield_ack.next_ordinal
+            stream.told(command.handle).acked = command.yield_ack.next_ordinal
         elif kind == "cancel":
-            stream.work[command.handle].cancelled = command.cancel.reason
+            stream.told(command.handle).cancelled = command.cancel.reason
 
     async def CancelActivations(
         self, request: pb.CancelActivationsRequest, context: Any

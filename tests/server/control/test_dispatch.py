@@ -13,6 +13,7 @@ from omniflow.common.v1 import value_pb2
 from omniflow.dsl import Graph
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.interface import Context, Field, Inputs, Interface, groups
+from omniflow.links.dialing import session as session_module
 from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.values import ValueType
@@ -21,7 +22,6 @@ from omniflow_core.errors import Reason
 from omniflow_server.compose import ControlPlane
 from omniflow_server.control import link as link_module
 from omniflow_server.control.call import Call
-from omniflow_server.control.transport import session as session_module
 from tests.roles.running import eventually
 from tests.server.control import scripted_role
 from tests.server.control.planes import ended, events, plane, register, start

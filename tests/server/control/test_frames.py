@@ -9,7 +9,7 @@ from google.protobuf import struct_pb2
 
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
-from omniflow_server.control.frames import ValueFrames, fragment, varint
+from omniflow_server.control.frames import ValueFrames, fragment
 
 RESPONSES = (
     graph_service_pb2.StreamCallResponse,
@@ -96,19 +96,3 @@ def test_fragment_of_any_length_parses(size: int) -> None:
     event = graph_event_pb2.GraphEvent(node="x" * size)
     (parsed,) = graph_service_pb2.StreamCallResponse.FromString(fragment(event)).events
     assert parsed == event
-
-
-@pytest.mark.parametrize(
-    ("number", "encoded"),
-    [
-        (0, "00"),
-        (1, "01"),
-        (127, "7f"),
-        (128, "8001"),
-        (300, "ac02"),
-        (2**32, "8080808010"),
-        (2**64 - 1, "ff" * 9 + "01"),
-    ],
-)
-def test_varint_is_base_128(number: int, encoded: str) -> None:
-    assert varint(number).hex() == encoded

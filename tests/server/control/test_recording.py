@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omniflow_core.control.commands import Command, StartActivation
+from omniflow_core.control.commands import AckYields, Command, Emit, FinishCall, ReleaseCall, StartActivation
 from omniflow_core.control.events import (
     ActivationAccepted,
     ActivationFailed,
@@ -16,6 +16,7 @@ from omniflow_core.control.events import (
     CallAdmitted,
     CancelRequested,
     Event,
+    ExitYielded,
     InputArrived,
 )
 from omniflow_core.control.replay import RecordedEvent, StandIn, replay
@@ -33,6 +34,15 @@ COUNTED = plan_graph(
 )
 AGAIN = plan_graph(graph((node("a", is_deterministic=True, replay=Replay.RESTART), node("b")), "x>a.x a.y>b.x b.y>out"))
 SKIPPING = plan_graph(graph((node("a", on_failure=OnFailure.SKIP),), "x>a.x a.y>out"))
+
+
+def pipeline_of(count: int) -> GraphPlan:
+    """A pipeline of so many nodes."""
+    nodes = tuple(node(f"n{i}", is_inline=False, role="rs"[i % 2]) for i in range(count))
+    edges = " ".join(f"n{i}.y>n{i + 1}.x" for i in range(count - 1))
+    return plan_graph(graph(nodes, f"x>n0.x {edges} n{count - 1}.y>out"))
+
+
 LOST = ErrorInfo(reason=Reason.REPLICA_LOST, message="worker-0 is gone", metadata={"node": "a"})
 BROKEN = ErrorInfo(reason=Reason.INTERFACE_FAILED, message="it broke")
 STOP = ErrorInfo(reason=Reason.CALL_CANCELLED, message="stop")
@@ -97,6 +107,38 @@ def test_every_kind_of_event_comes_back() -> None:
         ActivationFailed(2, BROKEN),
         CancelRequested(STOP),
     ]
+    call.check_replay()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9])
+def test_exits_of_a_pipeline_come_back_with_their_paths(count: int) -> None:
+    call = Recorded(pipeline_of(count))
+    path = (0, 2**32 - 1, *range(count - 1))
+    exits = [ExitYielded(1, 0, {"y": "v"}, path, 5, 1, 2**40), ExitYielded(1, 1, {}, path)]
+    finished = ActivationFinished(1, 2, started_activations=count)
+    call(CallAdmitted({"x": "v"}), *exits, finished)
+    came = [recorded.event for recorded in call.events]
+    assert came[1:] == [dataclasses.replace(exits[0], fields={"y": StandIn(1, "y")}), exits[1], finished]
+    assert [[type(command) for command in made] for made in call.commands[1:]] == [
+        [Emit, AckYields],
+        [],
+        [FinishCall, ReleaseCall],
+    ]
+    call.check_replay()
+
+
+def test_activations_that_a_pipeline_has_started_come_back_with_its_other_counters() -> None:
+    call = Recorded(pipeline_of(2))
+    finished = ActivationFinished(1, 0, "length", 3, 1, 4, started_activations=2**40)
+    call(CallAdmitted({"x": "v"}), finished)
+    assert call.events[1].event == finished
+    call.check_replay()
+
+
+def test_exit_without_a_path_comes_back() -> None:
+    call = Recorded(pipeline_of(2))
+    call(CallAdmitted({"x": "v"}), ExitYielded(1, 0, {"y": "v"}, ()))
+    assert call.events[1].event == ExitYielded(1, 0, {"y": StandIn(1, "y")}, ())
     call.check_replay()
 
 
@@ -212,6 +254,17 @@ def test_full_record_stops_and_counts_what_it_leaves_out() -> None:
     assert len(call.scheduler.inspect().activations) == 101, "the call itself is not touched"
 
 
+def test_full_record_ends_with_a_whole_exit() -> None:
+    """Whatever there is room for, the events that are kept bring about what they did."""
+    plan = pipeline_of(9)
+    for limit in range(1000, 2000, ENTRY_BYTES):
+        call = Recorded(plan, limit_bytes=limit)
+        call(CallAdmitted({"x": "v"}), *(ExitYielded(1, i, {"y": "v"}, (0, i, *range(8)), 1, 1, 1) for i in range(9)))
+        assert 0 < call.recorder.left_out < 9
+        assert len(call.events) + call.recorder.left_out == 10
+        assert all(step.agrees for step in replay(plan, {}, call.events))
+
+
 def test_texts_count_towards_the_bound() -> None:
     call = Recorded(CHAIN, limit_bytes=4000)
     call(CallAdmitted({"x": "v"}), *(ActivationYielded(1, 0, {f"{'f' * 400}{i}": "v"}) for i in range(100)))
@@ -231,6 +284,7 @@ def test_sealed_record_grows_by_the_ends_of_what_runs_and_no_further() -> None:
     call(CancelRequested(STOP))
     bound = call.recorder.seal(call.scheduler.active_count)
     call(*(ActivationYielded(1, i, {"y": "v"}) for i in range(3, 100)))
+    call(*(ExitYielded(1, i, {"y": "v"}, (0, 0, 0)) for i in range(3, 100)))
     call(*(ActivationFailed(i, STOP) for i in range(1, 5)))
     assert call.recorder.size_bytes <= bound
     assert call.recorder.left_out == 0, "yields after the end change nothing, and the ends have room"

@@ -292,8 +292,8 @@ type ControlRecord struct {
 	//	kind u8, attempt u8, text u16, activation u32, ordinal u32, checksum u32, size u64, time u64
 	//
 	// where text is an index into texts, time is in microseconds since the call was accepted, and checksum is over the
-	// commands that came out. Kinds 1 to 7 are events (admitted, input, accepted, yielded, finished, failed, cancelled), with
-	// 128 added when the scheduler broke on them; kinds from 16 on are details of the next event. The ordinal of an
+	// commands that came out. Kinds 1 to 8 are events (admitted, input, accepted, yielded, finished, failed, cancelled, exit),
+	// with 128 added when the scheduler broke on them; kinds from 16 on are details of the next event. The ordinal of an
 	// accepted activation is 1 when its replica iterates its segment.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
 	// The entries, one after another.

@@ -113,7 +113,9 @@ type Replica struct {
 	// It iterates segments itself when a start has one; others are given their activations one by one.
 	RunsSegments bool `protobuf:"varint,12,opt,name=runs_segments,json=runsSegments,proto3" json:"runs_segments,omitempty"`
 	// Same-host lanes that it listens on, the one it prefers first. A control plane that cannot reach any uses the endpoint.
-	Lanes         []*LaneOffer `protobuf:"bytes,13,rep,name=lanes,proto3" json:"lanes,omitempty"`
+	Lanes []*LaneOffer `protobuf:"bytes,13,rep,name=lanes,proto3" json:"lanes,omitempty"`
+	// It sends yields on to other replicas when a start has a pipeline.
+	RunsPipelines bool `protobuf:"varint,14,opt,name=runs_pipelines,json=runsPipelines,proto3" json:"runs_pipelines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -237,6 +239,13 @@ func (x *Replica) GetLanes() []*LaneOffer {
 		return x.Lanes
 	}
 	return nil
+}
+
+func (x *Replica) GetRunsPipelines() bool {
+	if x != nil {
+		return x.RunsPipelines
+	}
+	return false
 }
 
 // Load of a replica.
@@ -363,7 +372,7 @@ var File_omniflow_role_v1_replica_proto protoreflect.FileDescriptor
 
 const file_omniflow_role_v1_replica_proto_rawDesc = "" +
 	"\n" +
-	"\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xd3\x04\n" +
+	"\x1eomniflow/role/v1/replica.proto\x12\x10omniflow.role.v1\x1a\x1eomniflow/common/v1/rules.proto\"\xfa\x04\n" +
 	"\aReplica\x125\n" +
 	"\x04role\x18\x01 \x01(\tB!\x8a\xe7\x18\x1d\b\x01\x10\x80\x01\"\x16[A-Za-z][A-Za-z0-9_-]*R\x04role\x12(\n" +
 	"\n" +
@@ -382,7 +391,8 @@ const file_omniflow_role_v1_replica_proto_rawDesc = "" +
 	" \x01(\x04R\tprocessId\x12\x1b\n" +
 	"\x04node\x18\v \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x02R\x04node\x12#\n" +
 	"\rruns_segments\x18\f \x01(\bR\frunsSegments\x129\n" +
-	"\x05lanes\x18\r \x03(\v2\x1b.omniflow.role.v1.LaneOfferB\x06\x8a\xe7\x18\x02\x18\bR\x05lanes\"h\n" +
+	"\x05lanes\x18\r \x03(\v2\x1b.omniflow.role.v1.LaneOfferB\x06\x8a\xe7\x18\x02\x18\bR\x05lanes\x12%\n" +
+	"\x0eruns_pipelines\x18\x0e \x01(\bR\rrunsPipelines\"h\n" +
 	"\vReplicaLoad\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12%\n" +

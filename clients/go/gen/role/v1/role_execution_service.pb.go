@@ -488,6 +488,8 @@ type StartActivation struct {
 	Segment *Segment `protobuf:"bytes,16,opt,name=segment,proto3" json:"segment,omitempty"`
 	// The call's first activation of this node on this replica.
 	IsFirstOfCall bool `protobuf:"varint,17,opt,name=is_first_of_call,json=isFirstOfCall,proto3" json:"is_first_of_call,omitempty"`
+	// What the activation yields goes on to other replicas by itself.
+	Pipeline      *Pipeline `protobuf:"bytes,18,opt,name=pipeline,proto3" json:"pipeline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,6 +641,13 @@ func (x *StartActivation) GetIsFirstOfCall() bool {
 		return x.IsFirstOfCall
 	}
 	return false
+}
+
+func (x *StartActivation) GetPipeline() *Pipeline {
+	if x != nil {
+		return x.Pipeline
+	}
+	return nil
 }
 
 // The inputs of one input group.
@@ -1118,6 +1127,345 @@ func (x *Segment) GetExits() []*SegmentExit {
 	return nil
 }
 
+// A chain of nodes through which yields go from replica to replica without the control plane in between.
+//
+//	control plane --start--> a --start per yield--> b --start per yield--> c --yields--> control plane
+//
+// The control plane starts an activation of the first node. Each of its yields starts one of the next node on the replica
+// that is named here, over an Execute link on which the sender has the part of the control plane, and so on. Yields of the
+// last node go to the control plane, in the order of their paths, under the handle of `exit` on the link that it has with
+// that replica. Every activation is reported to who started it: accepted when it is taken in, completed when all that it
+// has started has completed, failed as soon as something below it has failed.
+type Pipeline struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes after that of this activation, in order; none in a start of the last one.
+	Stages []*PipelineStage `protobuf:"bytes,1,rep,name=stages,proto3" json:"stages,omitempty"`
+	// Where the yields of the last node go.
+	Exit *PipelineExit `protobuf:"bytes,2,opt,name=exit,proto3" json:"exit,omitempty"`
+	// Activation of the first node; with the call it names the run.
+	EntryActivationId uint64 `protobuf:"varint,3,opt,name=entry_activation_id,json=entryActivationId,proto3" json:"entry_activation_id,omitempty"`
+	// Path of this activation: yield ordinals from the call's root, outermost first.
+	OriginPath []uint32 `protobuf:"varint,4,rep,packed,name=origin_path,json=originPath,proto3" json:"origin_path,omitempty"`
+	// Which node of the run the activation is of: 0 for the first. Only that one counts against max_activations of its
+	// replica; the others were granted with it.
+	Stage         uint32 `protobuf:"varint,5,opt,name=stage,proto3" json:"stage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pipeline) Reset() {
+	*x = Pipeline{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pipeline) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pipeline) ProtoMessage() {}
+
+func (x *Pipeline) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pipeline.ProtoReflect.Descriptor instead.
+func (*Pipeline) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Pipeline) GetStages() []*PipelineStage {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+func (x *Pipeline) GetExit() *PipelineExit {
+	if x != nil {
+		return x.Exit
+	}
+	return nil
+}
+
+func (x *Pipeline) GetEntryActivationId() uint64 {
+	if x != nil {
+		return x.EntryActivationId
+	}
+	return 0
+}
+
+func (x *Pipeline) GetOriginPath() []uint32 {
+	if x != nil {
+		return x.OriginPath
+	}
+	return nil
+}
+
+func (x *Pipeline) GetStage() uint32 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+// A node that a yield of the node before it starts.
+type PipelineStage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Its interface.
+	Interface string `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	// The input group that is given.
+	InputGroup string `protobuf:"bytes,3,opt,name=input_group,json=inputGroup,proto3" json:"input_group,omitempty"`
+	// Which outputs of the node before become which inputs, in contribution order. A yield with none of them is skipped.
+	Routes []*PipelineRoute `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
+	// Inputs without which it cannot run.
+	RequiredFields []string `protobuf:"bytes,5,rep,name=required_fields,json=requiredFields,proto3" json:"required_fields,omitempty"`
+	// A yield with some of the inputs, but not all that are required, fails the call; otherwise it is skipped.
+	FailsWhenPartial bool `protobuf:"varint,6,opt,name=fails_when_partial,json=failsWhenPartial,proto3" json:"fails_when_partial,omitempty"`
+	// Where all activations of the run are started.
+	Replica *Replica `protobuf:"bytes,7,opt,name=replica,proto3" json:"replica,omitempty"`
+	// Yields of each of its activations that may be undelivered.
+	YieldWindow uint32 `protobuf:"varint,8,opt,name=yield_window,json=yieldWindow,proto3" json:"yield_window,omitempty"`
+	// Activations of it that may run or wait at the same time, granted ahead; the next one waits where it would be started,
+	// and the yield that causes it is not delivered until it is taken in.
+	ActivationWindow uint32 `protobuf:"varint,9,opt,name=activation_window,json=activationWindow,proto3" json:"activation_window,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PipelineStage) Reset() {
+	*x = PipelineStage{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PipelineStage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PipelineStage) ProtoMessage() {}
+
+func (x *PipelineStage) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PipelineStage.ProtoReflect.Descriptor instead.
+func (*PipelineStage) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PipelineStage) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PipelineStage) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PipelineStage) GetInputGroup() string {
+	if x != nil {
+		return x.InputGroup
+	}
+	return ""
+}
+
+func (x *PipelineStage) GetRoutes() []*PipelineRoute {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+func (x *PipelineStage) GetRequiredFields() []string {
+	if x != nil {
+		return x.RequiredFields
+	}
+	return nil
+}
+
+func (x *PipelineStage) GetFailsWhenPartial() bool {
+	if x != nil {
+		return x.FailsWhenPartial
+	}
+	return false
+}
+
+func (x *PipelineStage) GetReplica() *Replica {
+	if x != nil {
+		return x.Replica
+	}
+	return nil
+}
+
+func (x *PipelineStage) GetYieldWindow() uint32 {
+	if x != nil {
+		return x.YieldWindow
+	}
+	return 0
+}
+
+func (x *PipelineStage) GetActivationWindow() uint32 {
+	if x != nil {
+		return x.ActivationWindow
+	}
+	return 0
+}
+
+// Carries a value on.
+type PipelineRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Output field.
+	OutputField string `protobuf:"bytes,1,opt,name=output_field,json=outputField,proto3" json:"output_field,omitempty"`
+	// Input field.
+	InputField    string `protobuf:"bytes,2,opt,name=input_field,json=inputField,proto3" json:"input_field,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PipelineRoute) Reset() {
+	*x = PipelineRoute{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PipelineRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PipelineRoute) ProtoMessage() {}
+
+func (x *PipelineRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PipelineRoute.ProtoReflect.Descriptor instead.
+func (*PipelineRoute) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PipelineRoute) GetOutputField() string {
+	if x != nil {
+		return x.OutputField
+	}
+	return ""
+}
+
+func (x *PipelineRoute) GetInputField() string {
+	if x != nil {
+		return x.InputField
+	}
+	return ""
+}
+
+// Where the yields of a pipeline's last node go.
+type PipelineExit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Incarnation of the control plane; the yields are results on the link that it has with the replica.
+	IncarnationId string `protobuf:"bytes,1,opt,name=incarnation_id,json=incarnationId,proto3" json:"incarnation_id,omitempty"`
+	// Handle of those results: chosen by the control plane, new for each run. It acknowledges them under this handle, and
+	// cancels it when nothing more is to come.
+	Handle uint64 `protobuf:"varint,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	// Output fields that are sent; a yield with none of them is delivered at once.
+	Fields []string `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Yields that may be unacknowledged.
+	YieldWindow   uint32 `protobuf:"varint,4,opt,name=yield_window,json=yieldWindow,proto3" json:"yield_window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PipelineExit) Reset() {
+	*x = PipelineExit{}
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PipelineExit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PipelineExit) ProtoMessage() {}
+
+func (x *PipelineExit) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PipelineExit.ProtoReflect.Descriptor instead.
+func (*PipelineExit) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PipelineExit) GetIncarnationId() string {
+	if x != nil {
+		return x.IncarnationId
+	}
+	return ""
+}
+
+func (x *PipelineExit) GetHandle() uint64 {
+	if x != nil {
+		return x.Handle
+	}
+	return 0
+}
+
+func (x *PipelineExit) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *PipelineExit) GetYieldWindow() uint32 {
+	if x != nil {
+		return x.YieldWindow
+	}
+	return 0
+}
+
 // Output fields of a node that leave the segment; nodes without such fields are not listed.
 type SegmentExit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1131,7 +1479,7 @@ type SegmentExit struct {
 
 func (x *SegmentExit) Reset() {
 	*x = SegmentExit{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1491,7 @@ func (x *SegmentExit) String() string {
 func (*SegmentExit) ProtoMessage() {}
 
 func (x *SegmentExit) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[13]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1504,7 @@ func (x *SegmentExit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentExit.ProtoReflect.Descriptor instead.
 func (*SegmentExit) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{13}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SegmentExit) GetNode() string {
@@ -1187,7 +1535,7 @@ type YieldAck struct {
 
 func (x *YieldAck) Reset() {
 	*x = YieldAck{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1547,7 @@ func (x *YieldAck) String() string {
 func (*YieldAck) ProtoMessage() {}
 
 func (x *YieldAck) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[14]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1560,7 @@ func (x *YieldAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YieldAck.ProtoReflect.Descriptor instead.
 func (*YieldAck) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{14}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *YieldAck) GetNextOrdinal() uint64 {
@@ -1240,7 +1588,7 @@ type CancelActivation struct {
 
 func (x *CancelActivation) Reset() {
 	*x = CancelActivation{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1600,7 @@ func (x *CancelActivation) String() string {
 func (*CancelActivation) ProtoMessage() {}
 
 func (x *CancelActivation) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[15]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1613,7 @@ func (x *CancelActivation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivation.ProtoReflect.Descriptor instead.
 func (*CancelActivation) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{15}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelActivation) GetReason() string {
@@ -1288,7 +1636,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1648,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[16]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1661,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{16}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecuteResponse) GetResults() []*ExecuteResult {
@@ -1354,7 +1702,7 @@ type ExecuteResult struct {
 
 func (x *ExecuteResult) Reset() {
 	*x = ExecuteResult{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1714,7 @@ func (x *ExecuteResult) String() string {
 func (*ExecuteResult) ProtoMessage() {}
 
 func (x *ExecuteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[17]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1727,7 @@ func (x *ExecuteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResult.ProtoReflect.Descriptor instead.
 func (*ExecuteResult) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{17}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExecuteResult) GetHandle() uint64 {
@@ -1545,7 +1893,7 @@ type ReplicaHello struct {
 
 func (x *ReplicaHello) Reset() {
 	*x = ReplicaHello{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1905,7 @@ func (x *ReplicaHello) String() string {
 func (*ReplicaHello) ProtoMessage() {}
 
 func (x *ReplicaHello) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[18]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1918,7 @@ func (x *ReplicaHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaHello.ProtoReflect.Descriptor instead.
 func (*ReplicaHello) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{18}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReplicaHello) GetReplica() *Replica {
@@ -1610,7 +1958,7 @@ type ActivationAccepted struct {
 
 func (x *ActivationAccepted) Reset() {
 	*x = ActivationAccepted{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1970,7 @@ func (x *ActivationAccepted) String() string {
 func (*ActivationAccepted) ProtoMessage() {}
 
 func (x *ActivationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[19]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1983,7 @@ func (x *ActivationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationAccepted.ProtoReflect.Descriptor instead.
 func (*ActivationAccepted) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{19}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{23}
 }
 
 // One output.
@@ -1651,13 +1999,16 @@ type ActivationYield struct {
 	InsideBytes uint64 `protobuf:"varint,5,opt,name=inside_bytes,json=insideBytes,proto3" json:"inside_bytes,omitempty"`
 	// The payloads of inside_fields over 64 KiB.
 	InsideStoredBytes uint64 `protobuf:"varint,6,opt,name=inside_stored_bytes,json=insideStoredBytes,proto3" json:"inside_stored_bytes,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Under the handle of a pipeline's exit: path of the yield, ordinals from the call's root, outermost first. The ordinal
+	// counts what came under the handle.
+	OriginPath    []uint32 `protobuf:"varint,7,rep,packed,name=origin_path,json=originPath,proto3" json:"origin_path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActivationYield) Reset() {
 	*x = ActivationYield{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +2020,7 @@ func (x *ActivationYield) String() string {
 func (*ActivationYield) ProtoMessage() {}
 
 func (x *ActivationYield) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[20]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +2033,7 @@ func (x *ActivationYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationYield.ProtoReflect.Descriptor instead.
 func (*ActivationYield) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{20}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ActivationYield) GetOrdinal() uint64 {
@@ -1720,10 +2071,19 @@ func (x *ActivationYield) GetInsideStoredBytes() uint64 {
 	return 0
 }
 
-// Last result on success. Of a segment's handle: empty, everything has been said in its steps.
+func (x *ActivationYield) GetOriginPath() []uint32 {
+	if x != nil {
+		return x.OriginPath
+	}
+	return nil
+}
+
+// Last result on success. Of a segment's handle: empty, everything has been said in its steps. In a pipeline: of the
+// activation and all that it has started; the finish reason is the most telling one.
 type ActivationCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of yields; those of earlier attempts that were given to this one are counted.
+	// Number of yields; those of earlier attempts that were given to this one are counted. In a pipeline: number of yields
+	// that were sent under the handle of its exit.
 	YieldCount uint64 `protobuf:"varint,1,opt,name=yield_count,json=yieldCount,proto3" json:"yield_count,omitempty"`
 	// Counters to add to the call's.
 	Usage *v1.Usage `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
@@ -1733,14 +2093,16 @@ type ActivationCompleted struct {
 	Histories []*v1.HistoryResult `protobuf:"bytes,4,rep,name=histories,proto3" json:"histories,omitempty"`
 	// Its last yield, when that comes with the end: an activation with one output is one result. Counted in yield_count;
 	// nobody acknowledges it.
-	LastYield     *ActivationYield `protobuf:"bytes,5,opt,name=last_yield,json=lastYield,proto3" json:"last_yield,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastYield *ActivationYield `protobuf:"bytes,5,opt,name=last_yield,json=lastYield,proto3" json:"last_yield,omitempty"`
+	// In a pipeline: activations that were started below this one.
+	StartedActivations uint64 `protobuf:"varint,6,opt,name=started_activations,json=startedActivations,proto3" json:"started_activations,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ActivationCompleted) Reset() {
 	*x = ActivationCompleted{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +2114,7 @@ func (x *ActivationCompleted) String() string {
 func (*ActivationCompleted) ProtoMessage() {}
 
 func (x *ActivationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[21]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +2127,7 @@ func (x *ActivationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationCompleted.ProtoReflect.Descriptor instead.
 func (*ActivationCompleted) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{21}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ActivationCompleted) GetYieldCount() uint64 {
@@ -1803,6 +2165,13 @@ func (x *ActivationCompleted) GetLastYield() *ActivationYield {
 	return nil
 }
 
+func (x *ActivationCompleted) GetStartedActivations() uint64 {
+	if x != nil {
+		return x.StartedActivations
+	}
+	return 0
+}
+
 // Last result on failure or cancel.
 type ActivationFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1816,7 +2185,7 @@ type ActivationFailed struct {
 
 func (x *ActivationFailed) Reset() {
 	*x = ActivationFailed{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +2197,7 @@ func (x *ActivationFailed) String() string {
 func (*ActivationFailed) ProtoMessage() {}
 
 func (x *ActivationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[22]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2210,7 @@ func (x *ActivationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivationFailed.ProtoReflect.Descriptor instead.
 func (*ActivationFailed) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{22}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ActivationFailed) GetStatus() *status.Status {
@@ -1869,7 +2238,7 @@ type SegmentStep struct {
 
 func (x *SegmentStep) Reset() {
 	*x = SegmentStep{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2250,7 @@ func (x *SegmentStep) String() string {
 func (*SegmentStep) ProtoMessage() {}
 
 func (x *SegmentStep) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[23]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2263,7 @@ func (x *SegmentStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStep.ProtoReflect.Descriptor instead.
 func (*SegmentStep) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{23}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SegmentStep) GetEvents() []*InnerEvent {
@@ -1925,7 +2294,7 @@ type InnerEvent struct {
 
 func (x *InnerEvent) Reset() {
 	*x = InnerEvent{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2306,7 @@ func (x *InnerEvent) String() string {
 func (*InnerEvent) ProtoMessage() {}
 
 func (x *InnerEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[24]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2319,7 @@ func (x *InnerEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InnerEvent.ProtoReflect.Descriptor instead.
 func (*InnerEvent) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{24}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InnerEvent) GetInnerActivationId() uint64 {
@@ -2052,7 +2421,7 @@ type InnerStart struct {
 
 func (x *InnerStart) Reset() {
 	*x = InnerStart{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2433,7 @@ func (x *InnerStart) String() string {
 func (*InnerStart) ProtoMessage() {}
 
 func (x *InnerStart) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[25]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2446,7 @@ func (x *InnerStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InnerStart.ProtoReflect.Descriptor instead.
 func (*InnerStart) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{25}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InnerStart) GetNode() string {
@@ -2121,7 +2490,7 @@ type CancelActivationsRequest struct {
 
 func (x *CancelActivationsRequest) Reset() {
 	*x = CancelActivationsRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2502,7 @@ func (x *CancelActivationsRequest) String() string {
 func (*CancelActivationsRequest) ProtoMessage() {}
 
 func (x *CancelActivationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[26]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2515,7 @@ func (x *CancelActivationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivationsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActivationsRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{26}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelActivationsRequest) GetCallId() string {
@@ -2174,7 +2543,7 @@ type CancelActivationsResponse struct {
 
 func (x *CancelActivationsResponse) Reset() {
 	*x = CancelActivationsResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2555,7 @@ func (x *CancelActivationsResponse) String() string {
 func (*CancelActivationsResponse) ProtoMessage() {}
 
 func (x *CancelActivationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[27]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2568,7 @@ func (x *CancelActivationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActivationsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActivationsResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{27}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelActivationsResponse) GetCancelled() uint32 {
@@ -2220,7 +2589,7 @@ type ReleaseCallRequest struct {
 
 func (x *ReleaseCallRequest) Reset() {
 	*x = ReleaseCallRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2601,7 @@ func (x *ReleaseCallRequest) String() string {
 func (*ReleaseCallRequest) ProtoMessage() {}
 
 func (x *ReleaseCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[28]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2614,7 @@ func (x *ReleaseCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCallRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseCallRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{28}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReleaseCallRequest) GetCallIds() []string {
@@ -2264,7 +2633,7 @@ type ReleaseCallResponse struct {
 
 func (x *ReleaseCallResponse) Reset() {
 	*x = ReleaseCallResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2645,7 @@ func (x *ReleaseCallResponse) String() string {
 func (*ReleaseCallResponse) ProtoMessage() {}
 
 func (x *ReleaseCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[29]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2658,7 @@ func (x *ReleaseCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseCallResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseCallResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{29}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{33}
 }
 
 // Request of DescribeRole.
@@ -2301,7 +2670,7 @@ type DescribeRoleRequest struct {
 
 func (x *DescribeRoleRequest) Reset() {
 	*x = DescribeRoleRequest{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2682,7 @@ func (x *DescribeRoleRequest) String() string {
 func (*DescribeRoleRequest) ProtoMessage() {}
 
 func (x *DescribeRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[30]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2695,7 @@ func (x *DescribeRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRoleRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRoleRequest) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{30}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{34}
 }
 
 // An interface that a role serves.
@@ -2346,7 +2715,7 @@ type InterfaceDescription struct {
 
 func (x *InterfaceDescription) Reset() {
 	*x = InterfaceDescription{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2727,7 @@ func (x *InterfaceDescription) String() string {
 func (*InterfaceDescription) ProtoMessage() {}
 
 func (x *InterfaceDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[31]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2740,7 @@ func (x *InterfaceDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterfaceDescription.ProtoReflect.Descriptor instead.
 func (*InterfaceDescription) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{31}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InterfaceDescription) GetName() string {
@@ -2419,7 +2788,7 @@ type DescribeRoleResponse struct {
 
 func (x *DescribeRoleResponse) Reset() {
 	*x = DescribeRoleResponse{}
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2800,7 @@ func (x *DescribeRoleResponse) String() string {
 func (*DescribeRoleResponse) ProtoMessage() {}
 
 func (x *DescribeRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[32]
+	mi := &file_omniflow_role_v1_role_execution_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2813,7 @@ func (x *DescribeRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRoleResponse.ProtoReflect.Descriptor instead.
 func (*DescribeRoleResponse) Descriptor() ([]byte, []int) {
-	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{32}
+	return file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeRoleResponse) GetReplica() *Replica {
@@ -2507,7 +2876,7 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1c\n" +
 	"\tinterface\x18\x03 \x01(\tR\tinterface\x12#\n" +
 	"\ractivation_id\x18\x04 \x01(\x04R\factivationId\x12\x18\n" +
-	"\aattempt\x18\x05 \x01(\rR\aattempt\"\xa2\x06\n" +
+	"\aattempt\x18\x05 \x01(\rR\aattempt\"\xda\x06\n" +
 	"\x0fStartActivation\x12?\n" +
 	"\n" +
 	"activation\x18\x01 \x01(\v2\x1f.omniflow.role.v1.ActivationRefR\n" +
@@ -2529,7 +2898,8 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\thistories\x18\x0e \x03(\v2!.omniflow.role.v1.HistoryBoundaryR\thistories\x12L\n" +
 	"\x10delivered_yields\x18\x0f \x03(\v2!.omniflow.role.v1.ActivationYieldR\x0fdeliveredYields\x123\n" +
 	"\asegment\x18\x10 \x01(\v2\x19.omniflow.role.v1.SegmentR\asegment\x12'\n" +
-	"\x10is_first_of_call\x18\x11 \x01(\bR\risFirstOfCall\"\xbf\x01\n" +
+	"\x10is_first_of_call\x18\x11 \x01(\bR\risFirstOfCall\x126\n" +
+	"\bpipeline\x18\x12 \x01(\v2\x1a.omniflow.role.v1.PipelineR\bpipeline\"\xbf\x01\n" +
 	"\x05Facet\x12\x1f\n" +
 	"\vinput_group\x18\x01 \x01(\tR\n" +
 	"inputGroup\x12;\n" +
@@ -2567,7 +2937,34 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"segment_id\x18\x01 \x01(\tR\tsegmentId\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.omniflow.workflow.v1.NodeR\x05nodes\x120\n" +
 	"\x05edges\x18\x03 \x03(\v2\x1a.omniflow.workflow.v1.EdgeR\x05edges\x123\n" +
-	"\x05exits\x18\x04 \x03(\v2\x1d.omniflow.role.v1.SegmentExitR\x05exits\"9\n" +
+	"\x05exits\x18\x04 \x03(\v2\x1d.omniflow.role.v1.SegmentExitR\x05exits\"\xde\x01\n" +
+	"\bPipeline\x127\n" +
+	"\x06stages\x18\x01 \x03(\v2\x1f.omniflow.role.v1.PipelineStageR\x06stages\x122\n" +
+	"\x04exit\x18\x02 \x01(\v2\x1e.omniflow.role.v1.PipelineExitR\x04exit\x12.\n" +
+	"\x13entry_activation_id\x18\x03 \x01(\x04R\x11entryActivationId\x12\x1f\n" +
+	"\vorigin_path\x18\x04 \x03(\rR\n" +
+	"originPath\x12\x14\n" +
+	"\x05stage\x18\x05 \x01(\rR\x05stage\"\xf7\x02\n" +
+	"\rPipelineStage\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1f\n" +
+	"\vinput_group\x18\x03 \x01(\tR\n" +
+	"inputGroup\x127\n" +
+	"\x06routes\x18\x04 \x03(\v2\x1f.omniflow.role.v1.PipelineRouteR\x06routes\x12'\n" +
+	"\x0frequired_fields\x18\x05 \x03(\tR\x0erequiredFields\x12,\n" +
+	"\x12fails_when_partial\x18\x06 \x01(\bR\x10failsWhenPartial\x123\n" +
+	"\areplica\x18\a \x01(\v2\x19.omniflow.role.v1.ReplicaR\areplica\x12!\n" +
+	"\fyield_window\x18\b \x01(\rR\vyieldWindow\x12+\n" +
+	"\x11activation_window\x18\t \x01(\rR\x10activationWindow\"S\n" +
+	"\rPipelineRoute\x12!\n" +
+	"\foutput_field\x18\x01 \x01(\tR\voutputField\x12\x1f\n" +
+	"\vinput_field\x18\x02 \x01(\tR\n" +
+	"inputField\"\x88\x01\n" +
+	"\fPipelineExit\x12%\n" +
+	"\x0eincarnation_id\x18\x01 \x01(\tR\rincarnationId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\x04R\x06handle\x12\x16\n" +
+	"\x06fields\x18\x03 \x03(\tR\x06fields\x12!\n" +
+	"\fyield_window\x18\x04 \x01(\rR\vyieldWindow\"9\n" +
 	"\vSegmentExit\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06fields\x18\x02 \x03(\tR\x06fields\"]\n" +
@@ -2596,16 +2993,18 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\n" +
 	"is_resumed\x18\x03 \x01(\bR\tisResumed\x12+\n" +
 	"\x11received_messages\x18\x04 \x01(\x04R\x10receivedMessages\"\x14\n" +
-	"\x12ActivationAccepted\"\xdb\x02\n" +
+	"\x12ActivationAccepted\"\xfc\x02\n" +
 	"\x0fActivationYield\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x04R\aordinal\x12E\n" +
 	"\x06fields\x18\x02 \x03(\v2-.omniflow.role.v1.ActivationYield.FieldsEntryR\x06fields\x12#\n" +
 	"\rinside_fields\x18\x04 \x03(\tR\finsideFields\x12!\n" +
 	"\finside_bytes\x18\x05 \x01(\x04R\vinsideBytes\x12.\n" +
-	"\x13inside_stored_bytes\x18\x06 \x01(\x04R\x11insideStoredBytes\x1aT\n" +
+	"\x13inside_stored_bytes\x18\x06 \x01(\x04R\x11insideStoredBytes\x12\x1f\n" +
+	"\vorigin_path\x18\a \x03(\rR\n" +
+	"originPath\x1aT\n" +
 	"\vFieldsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
-	"\x05value\x18\x02 \x01(\v2\x19.omniflow.common.v1.ValueR\x05value:\x028\x01J\x04\b\x03\x10\x04R\x13inner_activation_id\"\xae\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.omniflow.common.v1.ValueR\x05value:\x028\x01J\x04\b\x03\x10\x04R\x13inner_activation_id\"\xdf\x02\n" +
 	"\x13ActivationCompleted\x12\x1f\n" +
 	"\vyield_count\x18\x01 \x01(\x04R\n" +
 	"yieldCount\x12.\n" +
@@ -2613,7 +3012,8 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\rfinish_reason\x18\x03 \x01(\x0e2\x1f.omniflow.graph.v1.FinishReasonR\ffinishReason\x12>\n" +
 	"\thistories\x18\x04 \x03(\v2 .omniflow.graph.v1.HistoryResultR\thistories\x12@\n" +
 	"\n" +
-	"last_yield\x18\x05 \x01(\v2!.omniflow.role.v1.ActivationYieldR\tlastYield\"a\n" +
+	"last_yield\x18\x05 \x01(\v2!.omniflow.role.v1.ActivationYieldR\tlastYield\x12/\n" +
+	"\x13started_activations\x18\x06 \x01(\x04R\x12startedActivations\"a\n" +
 	"\x10ActivationFailed\x12*\n" +
 	"\x06status\x18\x01 \x01(\v2\x12.google.rpc.StatusR\x06status\x12!\n" +
 	"\fis_retryable\x18\x02 \x01(\bR\visRetryable\"e\n" +
@@ -2674,7 +3074,7 @@ func file_omniflow_role_v1_role_execution_service_proto_rawDescGZIP() []byte {
 	return file_omniflow_role_v1_role_execution_service_proto_rawDescData
 }
 
-var file_omniflow_role_v1_role_execution_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_omniflow_role_v1_role_execution_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_omniflow_role_v1_role_execution_service_proto_goTypes = []any{
 	(*ExecuteRequest)(nil),            // 0: omniflow.role.v1.ExecuteRequest
 	(*ExecuteCommand)(nil),            // 1: omniflow.role.v1.ExecuteCommand
@@ -2689,104 +3089,113 @@ var file_omniflow_role_v1_role_execution_service_proto_goTypes = []any{
 	(*PageBinding)(nil),               // 10: omniflow.role.v1.PageBinding
 	(*HistoryBoundary)(nil),           // 11: omniflow.role.v1.HistoryBoundary
 	(*Segment)(nil),                   // 12: omniflow.role.v1.Segment
-	(*SegmentExit)(nil),               // 13: omniflow.role.v1.SegmentExit
-	(*YieldAck)(nil),                  // 14: omniflow.role.v1.YieldAck
-	(*CancelActivation)(nil),          // 15: omniflow.role.v1.CancelActivation
-	(*ExecuteResponse)(nil),           // 16: omniflow.role.v1.ExecuteResponse
-	(*ExecuteResult)(nil),             // 17: omniflow.role.v1.ExecuteResult
-	(*ReplicaHello)(nil),              // 18: omniflow.role.v1.ReplicaHello
-	(*ActivationAccepted)(nil),        // 19: omniflow.role.v1.ActivationAccepted
-	(*ActivationYield)(nil),           // 20: omniflow.role.v1.ActivationYield
-	(*ActivationCompleted)(nil),       // 21: omniflow.role.v1.ActivationCompleted
-	(*ActivationFailed)(nil),          // 22: omniflow.role.v1.ActivationFailed
-	(*SegmentStep)(nil),               // 23: omniflow.role.v1.SegmentStep
-	(*InnerEvent)(nil),                // 24: omniflow.role.v1.InnerEvent
-	(*InnerStart)(nil),                // 25: omniflow.role.v1.InnerStart
-	(*CancelActivationsRequest)(nil),  // 26: omniflow.role.v1.CancelActivationsRequest
-	(*CancelActivationsResponse)(nil), // 27: omniflow.role.v1.CancelActivationsResponse
-	(*ReleaseCallRequest)(nil),        // 28: omniflow.role.v1.ReleaseCallRequest
-	(*ReleaseCallResponse)(nil),       // 29: omniflow.role.v1.ReleaseCallResponse
-	(*DescribeRoleRequest)(nil),       // 30: omniflow.role.v1.DescribeRoleRequest
-	(*InterfaceDescription)(nil),      // 31: omniflow.role.v1.InterfaceDescription
-	(*DescribeRoleResponse)(nil),      // 32: omniflow.role.v1.DescribeRoleResponse
-	nil,                               // 33: omniflow.role.v1.Facet.FieldsEntry
-	nil,                               // 34: omniflow.role.v1.ActivationYield.FieldsEntry
-	(*timestamppb.Timestamp)(nil),     // 35: google.protobuf.Timestamp
-	(*v1.SamplingParameters)(nil),     // 36: omniflow.graph.v1.SamplingParameters
-	(*v11.Value)(nil),                 // 37: omniflow.common.v1.Value
-	(*v12.Node)(nil),                  // 38: omniflow.workflow.v1.Node
-	(*v12.Edge)(nil),                  // 39: omniflow.workflow.v1.Edge
-	(*v1.Progress)(nil),               // 40: omniflow.graph.v1.Progress
-	(*Replica)(nil),                   // 41: omniflow.role.v1.Replica
-	(*v1.Usage)(nil),                  // 42: omniflow.graph.v1.Usage
-	(v1.FinishReason)(0),              // 43: omniflow.graph.v1.FinishReason
-	(*v1.HistoryResult)(nil),          // 44: omniflow.graph.v1.HistoryResult
-	(*status.Status)(nil),             // 45: google.rpc.Status
-	(*v12.InputGroup)(nil),            // 46: omniflow.workflow.v1.InputGroup
-	(*v12.Field)(nil),                 // 47: omniflow.workflow.v1.Field
+	(*Pipeline)(nil),                  // 13: omniflow.role.v1.Pipeline
+	(*PipelineStage)(nil),             // 14: omniflow.role.v1.PipelineStage
+	(*PipelineRoute)(nil),             // 15: omniflow.role.v1.PipelineRoute
+	(*PipelineExit)(nil),              // 16: omniflow.role.v1.PipelineExit
+	(*SegmentExit)(nil),               // 17: omniflow.role.v1.SegmentExit
+	(*YieldAck)(nil),                  // 18: omniflow.role.v1.YieldAck
+	(*CancelActivation)(nil),          // 19: omniflow.role.v1.CancelActivation
+	(*ExecuteResponse)(nil),           // 20: omniflow.role.v1.ExecuteResponse
+	(*ExecuteResult)(nil),             // 21: omniflow.role.v1.ExecuteResult
+	(*ReplicaHello)(nil),              // 22: omniflow.role.v1.ReplicaHello
+	(*ActivationAccepted)(nil),        // 23: omniflow.role.v1.ActivationAccepted
+	(*ActivationYield)(nil),           // 24: omniflow.role.v1.ActivationYield
+	(*ActivationCompleted)(nil),       // 25: omniflow.role.v1.ActivationCompleted
+	(*ActivationFailed)(nil),          // 26: omniflow.role.v1.ActivationFailed
+	(*SegmentStep)(nil),               // 27: omniflow.role.v1.SegmentStep
+	(*InnerEvent)(nil),                // 28: omniflow.role.v1.InnerEvent
+	(*InnerStart)(nil),                // 29: omniflow.role.v1.InnerStart
+	(*CancelActivationsRequest)(nil),  // 30: omniflow.role.v1.CancelActivationsRequest
+	(*CancelActivationsResponse)(nil), // 31: omniflow.role.v1.CancelActivationsResponse
+	(*ReleaseCallRequest)(nil),        // 32: omniflow.role.v1.ReleaseCallRequest
+	(*ReleaseCallResponse)(nil),       // 33: omniflow.role.v1.ReleaseCallResponse
+	(*DescribeRoleRequest)(nil),       // 34: omniflow.role.v1.DescribeRoleRequest
+	(*InterfaceDescription)(nil),      // 35: omniflow.role.v1.InterfaceDescription
+	(*DescribeRoleResponse)(nil),      // 36: omniflow.role.v1.DescribeRoleResponse
+	nil,                               // 37: omniflow.role.v1.Facet.FieldsEntry
+	nil,                               // 38: omniflow.role.v1.ActivationYield.FieldsEntry
+	(*timestamppb.Timestamp)(nil),     // 39: google.protobuf.Timestamp
+	(*v1.SamplingParameters)(nil),     // 40: omniflow.graph.v1.SamplingParameters
+	(*v11.Value)(nil),                 // 41: omniflow.common.v1.Value
+	(*v12.Node)(nil),                  // 42: omniflow.workflow.v1.Node
+	(*v12.Edge)(nil),                  // 43: omniflow.workflow.v1.Edge
+	(*Replica)(nil),                   // 44: omniflow.role.v1.Replica
+	(*v1.Progress)(nil),               // 45: omniflow.graph.v1.Progress
+	(*v1.Usage)(nil),                  // 46: omniflow.graph.v1.Usage
+	(v1.FinishReason)(0),              // 47: omniflow.graph.v1.FinishReason
+	(*v1.HistoryResult)(nil),          // 48: omniflow.graph.v1.HistoryResult
+	(*status.Status)(nil),             // 49: google.rpc.Status
+	(*v12.InputGroup)(nil),            // 50: omniflow.workflow.v1.InputGroup
+	(*v12.Field)(nil),                 // 51: omniflow.workflow.v1.Field
 }
 var file_omniflow_role_v1_role_execution_service_proto_depIdxs = []int32{
 	1,  // 0: omniflow.role.v1.ExecuteRequest.commands:type_name -> omniflow.role.v1.ExecuteCommand
 	2,  // 1: omniflow.role.v1.ExecuteCommand.hello:type_name -> omniflow.role.v1.ControlHello
 	5,  // 2: omniflow.role.v1.ExecuteCommand.start:type_name -> omniflow.role.v1.StartActivation
-	14, // 3: omniflow.role.v1.ExecuteCommand.yield_ack:type_name -> omniflow.role.v1.YieldAck
-	15, // 4: omniflow.role.v1.ExecuteCommand.cancel:type_name -> omniflow.role.v1.CancelActivation
+	18, // 3: omniflow.role.v1.ExecuteCommand.yield_ack:type_name -> omniflow.role.v1.YieldAck
+	19, // 4: omniflow.role.v1.ExecuteCommand.cancel:type_name -> omniflow.role.v1.CancelActivation
 	3,  // 5: omniflow.role.v1.ExecuteCommand.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
 	4,  // 6: omniflow.role.v1.StartActivation.activation:type_name -> omniflow.role.v1.ActivationRef
 	6,  // 7: omniflow.role.v1.StartActivation.facets:type_name -> omniflow.role.v1.Facet
-	35, // 8: omniflow.role.v1.StartActivation.deadline:type_name -> google.protobuf.Timestamp
-	36, // 9: omniflow.role.v1.StartActivation.sampling:type_name -> omniflow.graph.v1.SamplingParameters
+	39, // 8: omniflow.role.v1.StartActivation.deadline:type_name -> google.protobuf.Timestamp
+	40, // 9: omniflow.role.v1.StartActivation.sampling:type_name -> omniflow.graph.v1.SamplingParameters
 	10, // 10: omniflow.role.v1.StartActivation.pages:type_name -> omniflow.role.v1.PageBinding
 	11, // 11: omniflow.role.v1.StartActivation.histories:type_name -> omniflow.role.v1.HistoryBoundary
-	20, // 12: omniflow.role.v1.StartActivation.delivered_yields:type_name -> omniflow.role.v1.ActivationYield
+	24, // 12: omniflow.role.v1.StartActivation.delivered_yields:type_name -> omniflow.role.v1.ActivationYield
 	12, // 13: omniflow.role.v1.StartActivation.segment:type_name -> omniflow.role.v1.Segment
-	33, // 14: omniflow.role.v1.Facet.fields:type_name -> omniflow.role.v1.Facet.FieldsEntry
-	8,  // 15: omniflow.role.v1.FieldValues.values:type_name -> omniflow.role.v1.FieldValue
-	37, // 16: omniflow.role.v1.FieldValue.value:type_name -> omniflow.common.v1.Value
-	9,  // 17: omniflow.role.v1.FieldValue.tokens:type_name -> omniflow.role.v1.PathToken
-	38, // 18: omniflow.role.v1.Segment.nodes:type_name -> omniflow.workflow.v1.Node
-	39, // 19: omniflow.role.v1.Segment.edges:type_name -> omniflow.workflow.v1.Edge
-	13, // 20: omniflow.role.v1.Segment.exits:type_name -> omniflow.role.v1.SegmentExit
-	17, // 21: omniflow.role.v1.ExecuteResponse.results:type_name -> omniflow.role.v1.ExecuteResult
-	18, // 22: omniflow.role.v1.ExecuteResult.hello:type_name -> omniflow.role.v1.ReplicaHello
-	19, // 23: omniflow.role.v1.ExecuteResult.accepted:type_name -> omniflow.role.v1.ActivationAccepted
-	20, // 24: omniflow.role.v1.ExecuteResult.yield:type_name -> omniflow.role.v1.ActivationYield
-	21, // 25: omniflow.role.v1.ExecuteResult.completed:type_name -> omniflow.role.v1.ActivationCompleted
-	22, // 26: omniflow.role.v1.ExecuteResult.failed:type_name -> omniflow.role.v1.ActivationFailed
-	40, // 27: omniflow.role.v1.ExecuteResult.progress:type_name -> omniflow.graph.v1.Progress
-	3,  // 28: omniflow.role.v1.ExecuteResult.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
-	23, // 29: omniflow.role.v1.ExecuteResult.segment_step:type_name -> omniflow.role.v1.SegmentStep
-	41, // 30: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
-	34, // 31: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
-	42, // 32: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
-	43, // 33: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
-	44, // 34: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
-	20, // 35: omniflow.role.v1.ActivationCompleted.last_yield:type_name -> omniflow.role.v1.ActivationYield
-	45, // 36: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
-	24, // 37: omniflow.role.v1.SegmentStep.events:type_name -> omniflow.role.v1.InnerEvent
-	25, // 38: omniflow.role.v1.InnerEvent.started:type_name -> omniflow.role.v1.InnerStart
-	20, // 39: omniflow.role.v1.InnerEvent.yield:type_name -> omniflow.role.v1.ActivationYield
-	21, // 40: omniflow.role.v1.InnerEvent.completed:type_name -> omniflow.role.v1.ActivationCompleted
-	22, // 41: omniflow.role.v1.InnerEvent.failed:type_name -> omniflow.role.v1.ActivationFailed
-	46, // 42: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
-	47, // 43: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
-	41, // 44: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
-	31, // 45: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
-	7,  // 46: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
-	37, // 47: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
-	0,  // 48: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
-	26, // 49: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
-	28, // 50: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
-	30, // 51: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
-	16, // 52: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
-	27, // 53: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
-	29, // 54: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
-	32, // 55: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
-	52, // [52:56] is the sub-list for method output_type
-	48, // [48:52] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	13, // 14: omniflow.role.v1.StartActivation.pipeline:type_name -> omniflow.role.v1.Pipeline
+	37, // 15: omniflow.role.v1.Facet.fields:type_name -> omniflow.role.v1.Facet.FieldsEntry
+	8,  // 16: omniflow.role.v1.FieldValues.values:type_name -> omniflow.role.v1.FieldValue
+	41, // 17: omniflow.role.v1.FieldValue.value:type_name -> omniflow.common.v1.Value
+	9,  // 18: omniflow.role.v1.FieldValue.tokens:type_name -> omniflow.role.v1.PathToken
+	42, // 19: omniflow.role.v1.Segment.nodes:type_name -> omniflow.workflow.v1.Node
+	43, // 20: omniflow.role.v1.Segment.edges:type_name -> omniflow.workflow.v1.Edge
+	17, // 21: omniflow.role.v1.Segment.exits:type_name -> omniflow.role.v1.SegmentExit
+	14, // 22: omniflow.role.v1.Pipeline.stages:type_name -> omniflow.role.v1.PipelineStage
+	16, // 23: omniflow.role.v1.Pipeline.exit:type_name -> omniflow.role.v1.PipelineExit
+	15, // 24: omniflow.role.v1.PipelineStage.routes:type_name -> omniflow.role.v1.PipelineRoute
+	44, // 25: omniflow.role.v1.PipelineStage.replica:type_name -> omniflow.role.v1.Replica
+	21, // 26: omniflow.role.v1.ExecuteResponse.results:type_name -> omniflow.role.v1.ExecuteResult
+	22, // 27: omniflow.role.v1.ExecuteResult.hello:type_name -> omniflow.role.v1.ReplicaHello
+	23, // 28: omniflow.role.v1.ExecuteResult.accepted:type_name -> omniflow.role.v1.ActivationAccepted
+	24, // 29: omniflow.role.v1.ExecuteResult.yield:type_name -> omniflow.role.v1.ActivationYield
+	25, // 30: omniflow.role.v1.ExecuteResult.completed:type_name -> omniflow.role.v1.ActivationCompleted
+	26, // 31: omniflow.role.v1.ExecuteResult.failed:type_name -> omniflow.role.v1.ActivationFailed
+	45, // 32: omniflow.role.v1.ExecuteResult.progress:type_name -> omniflow.graph.v1.Progress
+	3,  // 33: omniflow.role.v1.ExecuteResult.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
+	27, // 34: omniflow.role.v1.ExecuteResult.segment_step:type_name -> omniflow.role.v1.SegmentStep
+	44, // 35: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
+	38, // 36: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
+	46, // 37: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
+	47, // 38: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
+	48, // 39: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
+	24, // 40: omniflow.role.v1.ActivationCompleted.last_yield:type_name -> omniflow.role.v1.ActivationYield
+	49, // 41: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
+	28, // 42: omniflow.role.v1.SegmentStep.events:type_name -> omniflow.role.v1.InnerEvent
+	29, // 43: omniflow.role.v1.InnerEvent.started:type_name -> omniflow.role.v1.InnerStart
+	24, // 44: omniflow.role.v1.InnerEvent.yield:type_name -> omniflow.role.v1.ActivationYield
+	25, // 45: omniflow.role.v1.InnerEvent.completed:type_name -> omniflow.role.v1.ActivationCompleted
+	26, // 46: omniflow.role.v1.InnerEvent.failed:type_name -> omniflow.role.v1.ActivationFailed
+	50, // 47: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
+	51, // 48: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
+	44, // 49: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
+	35, // 50: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
+	7,  // 51: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
+	41, // 52: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
+	0,  // 53: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
+	30, // 54: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
+	32, // 55: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
+	34, // 56: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
+	20, // 57: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
+	31, // 58: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
+	33, // 59: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
+	36, // 60: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
+	57, // [57:61] is the sub-list for method output_type
+	53, // [53:57] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_role_execution_service_proto_init() }
@@ -2802,7 +3211,7 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 		(*ExecuteCommand_Cancel)(nil),
 		(*ExecuteCommand_Heartbeat)(nil),
 	}
-	file_omniflow_role_v1_role_execution_service_proto_msgTypes[17].OneofWrappers = []any{
+	file_omniflow_role_v1_role_execution_service_proto_msgTypes[21].OneofWrappers = []any{
 		(*ExecuteResult_Hello)(nil),
 		(*ExecuteResult_Accepted)(nil),
 		(*ExecuteResult_Yield)(nil),
@@ -2812,7 +3221,7 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 		(*ExecuteResult_Heartbeat)(nil),
 		(*ExecuteResult_SegmentStep)(nil),
 	}
-	file_omniflow_role_v1_role_execution_service_proto_msgTypes[24].OneofWrappers = []any{
+	file_omniflow_role_v1_role_execution_service_proto_msgTypes[28].OneofWrappers = []any{
 		(*InnerEvent_Started)(nil),
 		(*InnerEvent_Yield)(nil),
 		(*InnerEvent_Completed)(nil),
@@ -2824,7 +3233,7 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_role_v1_role_execution_service_proto_rawDesc), len(file_omniflow_role_v1_role_execution_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,7 @@ REPLICA_STATE_DRAINING: ReplicaState
 REPLICA_STATE_LOST: ReplicaState
 
 class Replica(_message.Message):
-    __slots__ = ("role", "replica_id", "incarnation_id", "endpoint", "memory_manager_id", "interfaces", "state", "protocol_revisions", "max_activations", "process_id", "node", "runs_segments", "lanes")
+    __slots__ = ("role", "replica_id", "incarnation_id", "endpoint", "memory_manager_id", "interfaces", "state", "protocol_revisions", "max_activations", "process_id", "node", "runs_segments", "lanes", "runs_pipelines")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Replica(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     RUNS_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    RUNS_PIPELINES_FIELD_NUMBER: _ClassVar[int]
     role: str
     replica_id: str
     incarnation_id: str
@@ -49,7 +50,8 @@ class Replica(_message.Message):
     node: str
     runs_segments: bool
     lanes: _containers.RepeatedCompositeFieldContainer[LaneOffer]
-    def __init__(self, role: _Optional[str] = ..., replica_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., memory_manager_id: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., protocol_revisions: _Optional[_Iterable[int]] = ..., max_activations: _Optional[int] = ..., process_id: _Optional[int] = ..., node: _Optional[str] = ..., runs_segments: bool = ..., lanes: _Optional[_Iterable[_Union[LaneOffer, _Mapping]]] = ...) -> None: ...
+    runs_pipelines: bool
+    def __init__(self, role: _Optional[str] = ..., replica_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., memory_manager_id: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., protocol_revisions: _Optional[_Iterable[int]] = ..., max_activations: _Optional[int] = ..., process_id: _Optional[int] = ..., node: _Optional[str] = ..., runs_segments: bool = ..., lanes: _Optional[_Iterable[_Union[LaneOffer, _Mapping]]] = ..., runs_pipelines: bool = ...) -> None: ...
 
 class ReplicaLoad(_message.Message):
     __slots__ = ("running", "waiting", "kv_utilization")

@@ -77,7 +77,7 @@ class ActivationRef(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., node: _Optional[str] = ..., interface: _Optional[str] = ..., activation_id: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class StartActivation(_message.Message):
-    __slots__ = ("activation", "facets", "tenant", "session", "session_ordinal", "session_fence", "deadline", "traceparent", "yield_window", "byte_credit", "sampling", "priority", "pages", "histories", "delivered_yields", "segment", "is_first_of_call")
+    __slots__ = ("activation", "facets", "tenant", "session", "session_ordinal", "session_fence", "deadline", "traceparent", "yield_window", "byte_credit", "sampling", "priority", "pages", "histories", "delivered_yields", "segment", "is_first_of_call", "pipeline")
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     FACETS_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class StartActivation(_message.Message):
     DELIVERED_YIELDS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     IS_FIRST_OF_CALL_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
     activation: ActivationRef
     facets: _containers.RepeatedCompositeFieldContainer[Facet]
     tenant: str
@@ -112,7 +113,8 @@ class StartActivation(_message.Message):
     delivered_yields: _containers.RepeatedCompositeFieldContainer[ActivationYield]
     segment: Segment
     is_first_of_call: bool
-    def __init__(self, activation: _Optional[_Union[ActivationRef, _Mapping]] = ..., facets: _Optional[_Iterable[_Union[Facet, _Mapping]]] = ..., tenant: _Optional[str] = ..., session: _Optional[str] = ..., session_ordinal: _Optional[int] = ..., session_fence: _Optional[int] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., traceparent: _Optional[str] = ..., yield_window: _Optional[int] = ..., byte_credit: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParameters, _Mapping]] = ..., priority: _Optional[int] = ..., pages: _Optional[_Iterable[_Union[PageBinding, _Mapping]]] = ..., histories: _Optional[_Iterable[_Union[HistoryBoundary, _Mapping]]] = ..., delivered_yields: _Optional[_Iterable[_Union[ActivationYield, _Mapping]]] = ..., segment: _Optional[_Union[Segment, _Mapping]] = ..., is_first_of_call: bool = ...) -> None: ...
+    pipeline: Pipeline
+    def __init__(self, activation: _Optional[_Union[ActivationRef, _Mapping]] = ..., facets: _Optional[_Iterable[_Union[Facet, _Mapping]]] = ..., tenant: _Optional[str] = ..., session: _Optional[str] = ..., session_ordinal: _Optional[int] = ..., session_fence: _Optional[int] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., traceparent: _Optional[str] = ..., yield_window: _Optional[int] = ..., byte_credit: _Optional[int] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParameters, _Mapping]] = ..., priority: _Optional[int] = ..., pages: _Optional[_Iterable[_Union[PageBinding, _Mapping]]] = ..., histories: _Optional[_Iterable[_Union[HistoryBoundary, _Mapping]]] = ..., delivered_yields: _Optional[_Iterable[_Union[ActivationYield, _Mapping]]] = ..., segment: _Optional[_Union[Segment, _Mapping]] = ..., is_first_of_call: bool = ..., pipeline: _Optional[_Union[Pipeline, _Mapping]] = ...) -> None: ...
 
 class Facet(_message.Message):
     __slots__ = ("input_group", "fields")
@@ -197,6 +199,62 @@ class Segment(_message.Message):
     exits: _containers.RepeatedCompositeFieldContainer[SegmentExit]
     def __init__(self, segment_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[_graph_spec_pb2.Node, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[_graph_spec_pb2.Edge, _Mapping]]] = ..., exits: _Optional[_Iterable[_Union[SegmentExit, _Mapping]]] = ...) -> None: ...
 
+class Pipeline(_message.Message):
+    __slots__ = ("stages", "exit", "entry_activation_id", "origin_path", "stage")
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ACTIVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_PATH_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    stages: _containers.RepeatedCompositeFieldContainer[PipelineStage]
+    exit: PipelineExit
+    entry_activation_id: int
+    origin_path: _containers.RepeatedScalarFieldContainer[int]
+    stage: int
+    def __init__(self, stages: _Optional[_Iterable[_Union[PipelineStage, _Mapping]]] = ..., exit: _Optional[_Union[PipelineExit, _Mapping]] = ..., entry_activation_id: _Optional[int] = ..., origin_path: _Optional[_Iterable[int]] = ..., stage: _Optional[int] = ...) -> None: ...
+
+class PipelineStage(_message.Message):
+    __slots__ = ("node", "interface", "input_group", "routes", "required_fields", "fails_when_partial", "replica", "yield_window", "activation_window")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_GROUP_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FAILS_WHEN_PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    YIELD_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    interface: str
+    input_group: str
+    routes: _containers.RepeatedCompositeFieldContainer[PipelineRoute]
+    required_fields: _containers.RepeatedScalarFieldContainer[str]
+    fails_when_partial: bool
+    replica: _replica_pb2.Replica
+    yield_window: int
+    activation_window: int
+    def __init__(self, node: _Optional[str] = ..., interface: _Optional[str] = ..., input_group: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[PipelineRoute, _Mapping]]] = ..., required_fields: _Optional[_Iterable[str]] = ..., fails_when_partial: bool = ..., replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ..., yield_window: _Optional[int] = ..., activation_window: _Optional[int] = ...) -> None: ...
+
+class PipelineRoute(_message.Message):
+    __slots__ = ("output_field", "input_field")
+    OUTPUT_FIELD_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_FIELD_NUMBER: _ClassVar[int]
+    output_field: str
+    input_field: str
+    def __init__(self, output_field: _Optional[str] = ..., input_field: _Optional[str] = ...) -> None: ...
+
+class PipelineExit(_message.Message):
+    __slots__ = ("incarnation_id", "handle", "fields", "yield_window")
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    YIELD_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    incarnation_id: str
+    handle: int
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    yield_window: int
+    def __init__(self, incarnation_id: _Optional[str] = ..., handle: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., yield_window: _Optional[int] = ...) -> None: ...
+
 class SegmentExit(_message.Message):
     __slots__ = ("node", "fields")
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -265,7 +323,7 @@ class ActivationAccepted(_message.Message):
     def __init__(self) -> None: ...
 
 class ActivationYield(_message.Message):
-    __slots__ = ("ordinal", "fields", "inside_fields", "inside_bytes", "inside_stored_bytes")
+    __slots__ = ("ordinal", "fields", "inside_fields", "inside_bytes", "inside_stored_bytes", "origin_path")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -278,26 +336,30 @@ class ActivationYield(_message.Message):
     INSIDE_FIELDS_FIELD_NUMBER: _ClassVar[int]
     INSIDE_BYTES_FIELD_NUMBER: _ClassVar[int]
     INSIDE_STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_PATH_FIELD_NUMBER: _ClassVar[int]
     ordinal: int
     fields: _containers.MessageMap[str, _value_pb2.Value]
     inside_fields: _containers.RepeatedScalarFieldContainer[str]
     inside_bytes: int
     inside_stored_bytes: int
-    def __init__(self, ordinal: _Optional[int] = ..., fields: _Optional[_Mapping[str, _value_pb2.Value]] = ..., inside_fields: _Optional[_Iterable[str]] = ..., inside_bytes: _Optional[int] = ..., inside_stored_bytes: _Optional[int] = ...) -> None: ...
+    origin_path: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ordinal: _Optional[int] = ..., fields: _Optional[_Mapping[str, _value_pb2.Value]] = ..., inside_fields: _Optional[_Iterable[str]] = ..., inside_bytes: _Optional[int] = ..., inside_stored_bytes: _Optional[int] = ..., origin_path: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ActivationCompleted(_message.Message):
-    __slots__ = ("yield_count", "usage", "finish_reason", "histories", "last_yield")
+    __slots__ = ("yield_count", "usage", "finish_reason", "histories", "last_yield", "started_activations")
     YIELD_COUNT_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     HISTORIES_FIELD_NUMBER: _ClassVar[int]
     LAST_YIELD_FIELD_NUMBER: _ClassVar[int]
+    STARTED_ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     yield_count: int
     usage: _graph_event_pb2.Usage
     finish_reason: _graph_event_pb2.FinishReason
     histories: _containers.RepeatedCompositeFieldContainer[_graph_event_pb2.HistoryResult]
     last_yield: ActivationYield
-    def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ..., last_yield: _Optional[_Union[ActivationYield, _Mapping]] = ...) -> None: ...
+    started_activations: int
+    def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ..., last_yield: _Optional[_Union[ActivationYield, _Mapping]] = ..., started_activations: _Optional[int] = ...) -> None: ...
 
 class ActivationFailed(_message.Message):
     __slots__ = ("status", "is_retryable")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from omniflow.links.dialing.grpc_stream import GrpcStream
+from omniflow.links.dialing.port import Transport
+from omniflow.links.dialing.unix_lane import UnixLane
 from omniflow.links.port import LaneKind
 from omniflow.role.v1 import replica_pb2
-from omniflow_server.control.transport.grpc_stream import GrpcStream
-from omniflow_server.control.transport.port import Transport
-from omniflow_server.control.transport.unix_lane import UnixLane
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def _lane(kind: LaneKind, address: str) -> Transport | None:
     if kind is LaneKind.UNIX_FRAMES:
         return UnixLane(address)
     try:
-        from omniflow_server.control.transport.zmq_lane import ZmqLane  # pyzmq is optional
+        from omniflow.links.dialing.zmq_lane import ZmqLane  # pyzmq is optional
     except ImportError:
         log.warning("the lane %s cannot be used: pyzmq is not installed", kind.value)
         return None

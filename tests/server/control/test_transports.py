@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from omniflow.links.dialing import session as session_module
 from omniflow.links.port import LaneKind
 from omniflow_server.compose import ControlPlane
-from omniflow_server.control.transport import session as session_module
 from tests.roles.running import eventually
 from tests.server.control.planes import ended, plane, register, start
 from tests.server.control.scripted_role import ScriptedRole, upper
@@ -123,7 +123,7 @@ async def test_lane_that_is_too_long_for_a_message_is_broken_off_at_its_length()
 
 
 async def test_zmq_lane_is_passed_over_where_pyzmq_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "omniflow_server.control.transport.zmq_lane", None)
+    monkeypatch.setitem(sys.modules, "omniflow.links.dialing.zmq_lane", None)
     role = ScriptedRole(NAME)
     role.offer("zmq-ipc")
     async with planned(ZMQ) as made, role:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
+from omniflow.links.dialing import session as session_module
+from omniflow.links.dialing.session import LinkSession
 from omniflow.links.port import END, LinkSide
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_server.control.transport import session as session_module
-from omniflow_server.control.transport.session import LinkSession
 
 
 class Played:

@@ -17,12 +17,12 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
+from omniflow.links.dialing.port import Transport
+from omniflow.links.dialing.side import SessionSide
 from omniflow.links.outbox import Outbox
 from omniflow.links.receipts import Receipts
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow_core.errors import OmniFlowError, Reason
-from omniflow_server.control.transport.port import Transport
-from omniflow_server.control.transport.side import SessionSide
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""How a link reaches the replica that it is to: gRPC everywhere, lanes on the same host."""

@@ -1,1 +1,0 @@
-"""How an Execute link reaches its replica: gRPC everywhere, lanes on the same host."""
