@@ -36,6 +36,7 @@ def _is_pipeline(routes: Routes, chain: tuple[str, ...], in_segments: Collection
         and routes.runs_once(chain[0])
         and all(_leads_only_to(routes, a, b) for a, b in pairwise(chain))
         and _gives_alone(routes, chain[-1])
+        and len({(node.role, node.interface) for node in nodes}) == len(nodes)
     )
 
 

@@ -16,10 +16,12 @@ import zmq
 import zmq.asyncio
 
 KINDS = ("grpc", "unix-frames", "zmq-ipc")
+FAST = "unix-frames"
+"""What is used by default on one host."""
 TRANSPORTS = tuple(
-    pytest.param(kind, marks=pytest.mark.integration) if kind == "zmq-ipc" else pytest.param(kind) for kind in KINDS
+    pytest.param(kind) if kind == FAST else pytest.param(kind, marks=pytest.mark.integration) for kind in KINDS
 )
-"""The same for fixtures: what is not used by default is left out of the fast tests."""
+"""The same for fixtures: the others are left out of the fast tests."""
 
 
 class Pipe(Protocol):

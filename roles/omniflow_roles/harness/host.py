@@ -187,7 +187,7 @@ class RoleHost:
     def _refusal(self, start: StartActivation) -> tuple[ErrorInfo, bool] | None:
         """Why an activation is not taken in, and whether another replica may."""
         ref = start.activation
-        if self.state is State.DRAINING:
+        if self.state is State.DRAINING and not start.pipeline.stage:  # what was granted before comes in
             return ErrorInfo(reason=Reason.DRAINING, message="the replica is shutting down"), True
         if self.state is State.STARTING:
             return ErrorInfo(reason=Reason.NO_REPLICA, message="the replica is not set up yet", retry_after_s=1.0), True

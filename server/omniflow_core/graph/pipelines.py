@@ -8,6 +8,7 @@
 The first node runs once in a call, and each node is fed by the one before and by nothing else. So what the nodes are given
 in the order in which it was yielded comes out in the order of the call's tree, and there is nothing inside that the control
 plane would have to decide: no join, gate, chunk or count, no iteration, no deadline of a node, and no failure that passes.
+Nor does a role have the same interface twice in one.
 
 Nodes of one role side by side are a segment already (`segments`), and nodes of segments are in no pipeline. The first nodes
 of two pipelines are different and lead to different nodes, so a pass over the graph is linear.
@@ -33,7 +34,7 @@ def find_pipelines(spec: GraphSpec, origins: Origins, segments: Iterable[Segment
     for node in spec.nodes:
         if node.is_streaming and origins.runs_once(node.name):
             nodes = chains.below(node)
-            if len(nodes) > 1:
+            if len(nodes) > 1 and _have_places_of_their_own(nodes):
                 exits = tuple((e.source_field, e.target_field) for e in chains.leaving(nodes[-1]))
                 outputs = tuple(dict.fromkeys(field for field, _ in exits))
                 yield PipelinePlan(nodes=nodes, exits=exits, outputs=outputs)
@@ -80,6 +81,11 @@ class _Chains:
     def _is_fed_alone(self, node: NodeSpec, edge: EdgeSpec) -> bool:
         """What the edge leads to gets nothing from anywhere else."""
         return self._feeding[_receiver_of(edge)] == {(node.name, edge.target_group)}
+
+
+def _have_places_of_their_own(nodes: Sequence[NodeSpec]) -> bool:
+    """No activation waits for a place on a replica that one above it holds while it waits for its yields to be taken."""
+    return len({(node.role, node.interface) for node in nodes}) == len(nodes)
 
 
 def _receiver_of(edge: EdgeSpec) -> tuple[str, str]:

@@ -59,6 +59,12 @@ def test_chain_of_different_roles_is_a_pipeline() -> None:
     assert (pipeline.exits, pipeline.outputs) == ((("y", "out"),), ("y",))
 
 
+def test_role_that_has_an_interface_twice_is_in_no_pipeline() -> None:
+    other = of("r", "d")
+    assert found_in(chain(A, B, other)) == ["a b d"]
+    assert found_in(chain(A, B, dataclasses.replace(other, interface=A.interface))) == []
+
+
 def test_only_the_first_node_names_its_pipeline() -> None:
     plan = plan_graph(ABC)
     assert plan.nodes["a"].pipeline is plan.pipelines[0]

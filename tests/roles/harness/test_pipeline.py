@@ -18,6 +18,7 @@ from omniflow.role.v1 import role_execution_service_pb2 as messages
 from omniflow_core.errors import Reason
 from omniflow_roles.harness.pipeline import StageSink
 from omniflow_roles.harness.pipeline_exit import PipelineExit
+from omniflow_roles.harness.replica import State
 from tests.roles.harness.pipeline_fakes import BIG, EXIT, FakeStage, Shout, fake_stage, giving_on, leaving, numbered
 from tests.roles.running import eventually
 
@@ -377,6 +378,16 @@ async def test_activations_of_the_first_stage_alone_count_against_the_limit() ->
         assert error is not None
         assert error[0].reason is Reason.TOO_MANY_CALLS
         assert stage.start(6, "x", **leaving())
+
+
+async def test_draining_replica_takes_in_what_was_granted_before() -> None:
+    async with fake_stage() as stage:
+        stage.host.state = State.DRAINING
+        assert stage.start(1, "x", **leaving())
+        assert stage.start(2, "y", call_id="other", **giving_on()) is None
+        error = stage.error(2)
+        assert error is not None
+        assert error[0].reason is Reason.DRAINING
 
 
 async def test_place_of_the_first_activation_is_taken_until_all_below_it_has_ended() -> None:
