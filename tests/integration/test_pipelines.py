@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from omniflow.flow import RolePlan
 from omniflow.graph.v1 import graph_service_pb2, graph_service_pb2_grpc
 from omniflow.values import ValueType
 from omniflow_roles.noop import Count, Echo, Repeat, Step
+from omniflow_roles.noop.large import Large, Mirror, Swallow, pattern
 from tests.integration.noop_system import events_of, failure_of, inspected, item, items, made, settled
 from tests.support.processes import wait_until
 from tests.support.system import System, running_system
@@ -26,7 +28,9 @@ from tests.support.system import System, running_system
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 ROLES = tuple(
-    RolePlan(name=name, interfaces=(Repeat.name, Step.name, Echo.name, Count.name))
+    RolePlan(
+        name=name, interfaces=(Repeat.name, Step.name, Echo.name, Count.name, Large.name, Swallow.name, Mirror.name)
+    )
     for name in ("stage1", "stage2", "stage3")
 )
 LANES = {"lane": {}, "grpc": {"lanes": ()}}
@@ -45,6 +49,21 @@ def counted() -> Graph:
     return graph
 
 
+def large(name: str) -> Graph:
+    """parameters -> a -> b, of which the digest or the tensor goes out."""
+    graph = Graph(name)
+    a = graph.node("a", Large, role="stage1")
+    graph.input("parameters", ValueType.JSON) >> a.inputs.field("parameters")
+    if name == "large-inside":
+        b = graph.node("b", Swallow, role="stage2")
+        b.digest >> graph.output("digest", ValueType.JSON)
+    else:
+        b = graph.node("b", Mirror, role="stage2")
+        b.tensor >> graph.output("tensor", ValueType.TENSOR)
+    a.output("tensor") >> b.inputs.field("tensor")
+    return graph
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=LANES)
 async def system(request: pytest.FixtureRequest) -> AsyncIterator[System]:
     settings: dict[str, Any] = {
@@ -59,7 +78,8 @@ async def system(request: pytest.FixtureRequest) -> AsyncIterator[System]:
     ) as made_system:
         await made_system.wait_ready(graph="graphs/noop-pipeline")
         async with made_system.connect() as connected:
-            await connected.apply(counted())
+            for graph in (counted(), large("large-inside"), large("large-out")):
+                await connected.apply(graph)
         yield made_system
 
 
@@ -121,6 +141,16 @@ async def test_control_plane_knows_the_first_node_only_and_a_cancel_reaches_all(
     await settled(client, stream.call_id)
     events = await events_of(client.stream("noop-pipeline", item=item()))
     assert len(items(events)) == 4
+
+
+@pytest.mark.parametrize("size_bytes", [1_000, 3_000_000])
+async def test_payloads_pass_from_role_to_role_and_out(client: omniflow.Client, size_bytes: int) -> None:
+    parameters = Json({"size_bytes": size_bytes, "count": 5})
+    inside = outputs(await events_of(client.stream("large-inside", parameters=parameters)))
+    digests = [output.value.value["sha256"] for output in inside]  # type: ignore[union-attr]
+    assert digests == [hashlib.sha256(pattern(size_bytes)).hexdigest()] * 5
+    left = outputs(await events_of(client.stream("large-out", parameters=parameters)))
+    assert [bytes(output.value.data) for output in left] == [pattern(size_bytes)] * 5  # type: ignore[union-attr]
 
 
 async def test_thousands_of_yields_of_many_calls_all_come_once(client: omniflow.Client) -> None:
