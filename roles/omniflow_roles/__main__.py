@@ -116,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_lanes,
         default=LaneKind.UNIX_FRAMES.value,
         metavar="KINDS",
-        help="lanes for control planes of this host, separated by commas: unix-frames, zmq-ipc, or an empty text for none "
-        "(default unix-frames)",
+        help="lanes for control planes and replicas of this host, and to reach replicas by, separated by commas: "
+        "unix-frames, zmq-ipc, or an empty text for none (default unix-frames)",
     )
     add(
         "--max-activations",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from omniflow.codec.common import value_to_proto
 from omniflow.dsl import Graph
 from omniflow.graph.v1 import graph_event_pb2
-from omniflow.interface import Context, Field, Inputs, Interface, groups
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.values import ValueType
 from omniflow_core.errors import Reason
@@ -22,19 +21,7 @@ from tests.roles.running import eventually
 from tests.server.control.planes import ended, events, plane, register, start
 from tests.server.control.scripted_role import ScriptedRole, Work
 from tests.server.control.table import kinds
-
-NAME = "test.stage"
-
-
-class Stage(Interface):
-    """Served by scripted roles."""
-
-    name = NAME
-    inputs = groups(x=Field(ValueType.TEXT))
-    outputs: ClassVar = {"y": Field(ValueType.TEXT), "z": Field(ValueType.TEXT)}
-
-    async def run(self, inputs: Inputs, context: Context) -> Any:
-        yield {}
+from tests.server.control.test_segments import NAME, Stage
 
 
 def chain(*, window: int = 2) -> Graph:
