@@ -323,6 +323,7 @@ async def test_call_with_pushed_values_ends_when_its_stream_is_lost(server: Fake
         assert server.cancels[0].call_id == "call-1"
 
 
+@pytest.mark.usefixtures("brief_cancels")
 async def test_conversation_that_does_not_come_back_says_how_long(server: FakeServer) -> None:
     async with omniflow.connect(server.target, resume_timeout_s=0.2) as client, client.converse() as conversation:
         call = await conversation.start("endless")

@@ -120,6 +120,7 @@ async def test_resume_timeout_of_a_call_overrides_the_clients(server: FakeServer
     assert caught.value.reason is Reason.CONNECTION_LOST
 
 
+@pytest.mark.usefixtures("brief_cancels")
 async def test_call_with_a_timeout_waits_no_longer_for_its_connection() -> None:
     async with omniflow.connect("127.0.0.1:1", resume_timeout_s=30) as client:
         with pytest.raises(OmniFlowError, match=r"in 0\.2 s") as caught:
@@ -127,6 +128,7 @@ async def test_call_with_a_timeout_waits_no_longer_for_its_connection() -> None:
         assert caught.value.reason is Reason.CONNECTION_LOST
 
 
+@pytest.mark.usefixtures("brief_cancels")
 async def test_server_that_is_not_there_is_inferred() -> None:
     async with omniflow.connect("127.0.0.1:1", resume_timeout_s=0.1) as client:
         with pytest.raises(OmniFlowError) as caught:
