@@ -20,11 +20,8 @@ _FINISH_REASONS = {
 
 def yielded(activation_id: int, attempt: int, message: pb.ActivationYield) -> ActivationYielded:
     """One output. Values that stay inside a segment are there by name only."""
-    fields: dict[str, Value] = {}
-    size_bytes, stored_bytes = message.ByteSize(), 0
-    for name, value in message.fields.items():
-        carried = fields[name] = CarriedValue(message=value)
-        stored_bytes += carried.stored_bytes
+    size_bytes = message.ByteSize()
+    fields, stored_bytes = _carried(message)
     if message.inside_fields:
         fields.update(dict.fromkeys(message.inside_fields, INSIDE))
         size_bytes += message.inside_bytes
@@ -34,14 +31,20 @@ def yielded(activation_id: int, attempt: int, message: pb.ActivationYield) -> Ac
 
 def left(activation_id: int, attempt: int, message: pb.ActivationYield) -> ExitYielded:
     """A yield of a pipeline's last node."""
+    fields, stored_bytes = _carried(message)
+    return ExitYielded(
+        activation_id, message.ordinal, fields, tuple(message.origin_path), message.ByteSize(), attempt, stored_bytes
+    )
+
+
+def _carried(message: pb.ActivationYield) -> tuple[dict[str, Value], int]:
+    """The values of a yield, and the bytes of payloads that other processes keep of it."""
     fields: dict[str, Value] = {}
     stored_bytes = 0
     for name, value in message.fields.items():
         carried = fields[name] = CarriedValue(message=value)
         stored_bytes += carried.stored_bytes
-    return ExitYielded(
-        activation_id, message.ordinal, fields, tuple(message.origin_path), message.ByteSize(), attempt, stored_bytes
-    )
+    return fields, stored_bytes
 
 
 def finished(activation_id: int, attempt: int, message: pb.ActivationCompleted) -> ActivationFinished:
