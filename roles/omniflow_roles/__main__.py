@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--replica-id", default="", help="unique in the role and kept across restarts (default: role and process id)")
     add("--interfaces", required=True, action="append", help="registered names, separated by commas; repeatable")
     add("--flow", default=[], action="append", metavar="FILE.py", help="flow file that defines interfaces; repeatable")
-    add("--registry", default="", metavar="TARGET", help="control plane to register with (default: serve unregistered)")
+    add("--registry", default="", metavar="TARGET[,…]", help="control planes to register with, in turn (default: none)")
     add(
         "--listen",
         default="",

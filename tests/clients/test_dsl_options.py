@@ -69,6 +69,13 @@ def test_options_reach_the_planner_as_they_were_given(
     assert node.timeout_s == (None if timeout_ms is None else timeout_ms / 1000)
 
 
+@pytest.mark.parametrize("field", ["page", "pages", "done"])
+def test_cost_is_a_field_of_any_input_group(field: str) -> None:
+    node = planned(balance="cost_aware", cost=field)
+    assert (node.balance, node.cost_field) == (core.Balance.COST_AWARE, field)
+    assert planned(balance="cost_aware").cost_field == ""
+
+
 def test_words_are_those_of_the_planner() -> None:
     for words, enum in (
         (Balance, core.Balance),
@@ -110,6 +117,12 @@ def test_global_parameters_are_named_or_given() -> None:
         ({"replay": "again"}, "replay cannot be 'again'; known: continue, none, restart"),
         ({"on_failure": "skipp"}, "on_failure cannot be 'skipp'; did you mean 'skip'?"),
         ({"on_impossible": None}, "on_impossible cannot be None; known: fail, skip"),
+        (
+            {"balance": "cost_aware", "cost": "pag"},
+            "cost names the field 'pag', which is no input; did you mean 'page'?",
+        ),
+        ({"cost": "page"}, "cost='page' needs balance='cost_aware'; no other policy looks at it"),
+        ({"balance": "kv_aware", "cost": "page"}, "cost='page' needs balance='cost_aware'"),
         ({"loop_bound": -1}, "loop_bound is -1; write a whole number from 0 to 4294967295"),
         ({"loop_bound": True}, "loop_bound is True"),
         ({"yield_window": 65_537}, "yield_window is 65537; write a whole number from 0 to 65536"),

@@ -17,8 +17,8 @@ from omniflow.codec.common import value_from_proto, value_to_proto
 from omniflow.codec.error import status_from_proto
 from omniflow.common.v1 import value_pb2
 from omniflow.internal_rpc import internal_channel
+from omniflow.role.v1 import replica_pb2, role_execution_service_pb2_grpc
 from omniflow.role.v1 import role_execution_service_pb2 as messages
-from omniflow.role.v1 import role_execution_service_pb2_grpc
 from omniflow.values import Json, Value
 from omniflow_core.errors import ErrorInfo
 from tests.support.pipes import Pipe, dial_lane
@@ -67,6 +67,8 @@ class Driver:
         self.stub = stub
         self.acks = acks
         self.message_count = 0
+        self.loads: list[replica_pb2.ReplicaLoad] = []
+        """What the replica has reported of its load."""
         self.answers: list[int] = []
         """Handles whose last yield came with the end."""
         self._accepted: set[int] = {0}
@@ -156,6 +158,9 @@ class Driver:
                 frame = messages.ExecuteResponse.FromString(message)
                 self.message_count += 1
                 for result in frame.results:
+                    if result.HasField("load"):
+                        self.loads.append(result.load)
+                        continue
                     if result.completed.HasField("last_yield"):
                         self.answers.append(result.handle)
                     if result.handle not in self._accepted and result.WhichOneof("result") in SAY_ACCEPTED:
@@ -188,13 +193,15 @@ class Driver:
 
 
 @contextlib.asynccontextmanager
-async def dial(endpoint: str, incarnation_id: str, **options: Any) -> AsyncIterator[Driver]:
+async def dial(
+    endpoint: str, incarnation_id: str, *, control: str = "control-life-1", **options: Any
+) -> AsyncIterator[Driver]:
     """A stream that has exchanged hellos."""
     async with internal_channel(endpoint) as channel:
         stub = role_execution_service_pb2_grpc.RoleExecutionServiceStub(channel)
         driver = Driver(stub, await _pipe(channel, stub), **options)
         try:
-            await driver.hello(incarnation_id)
+            await driver.hello(incarnation_id, control=control)
             yield driver
         finally:
             await driver.close()

@@ -27,6 +27,7 @@ class FakeRegistry(role_registry_service_pb2_grpc.RoleRegistryServiceServicer):
         self.directives: asyncio.Queue[messages.KeepAliveResponse] = asyncio.Queue()
         self.refusal: ErrorInfo | None = None
         self.is_silent = False
+        self.registries: tuple[str, ...] = ()
 
     async def RegisterReplica(self, request: messages.RegisterReplicaRequest, context: Any) -> Any:
         self.registered.append(request)
@@ -34,6 +35,7 @@ class FakeRegistry(role_registry_service_pb2_grpc.RoleRegistryServiceServicer):
             code = grpc.StatusCode.FAILED_PRECONDITION
             await context.abort(code, self.refusal.message, status_to_trailers(self.refusal))
         response = messages.RegisterReplicaResponse(lease_id=f"lease-{len(self.registered)}", protocol_revision=1)
+        response.registries.extend(self.registries)
         response.lease_ttl.FromMilliseconds(int(self.lease_ttl_s * 1000))
         return response
 
@@ -60,16 +62,16 @@ def stale() -> ErrorInfo:
     return ErrorInfo(reason=Reason.STALE_EPOCH, message="a newer process has this replica")
 
 
-def target_of(folder: Path) -> str:
-    return f"unix:{folder}/registry.sock"
+def target_of(folder: Path, name: str = "registry") -> str:
+    return f"unix:{folder}/{name}.sock"
 
 
 @contextlib.asynccontextmanager
-async def registering(folder: Path, registry: FakeRegistry) -> AsyncIterator[FakeRegistry]:
-    """Serves the registry on `target_of(folder)`."""
+async def registering(folder: Path, registry: FakeRegistry, name: str = "registry") -> AsyncIterator[FakeRegistry]:
+    """Serves the registry on `target_of(folder, name)`."""
     server = grpc.aio.server()
     role_registry_service_pb2_grpc.add_RoleRegistryServiceServicer_to_server(registry, server)
-    server.add_insecure_port(target_of(folder))
+    server.add_insecure_port(target_of(folder, name))
     await server.start()
     try:
         yield registry

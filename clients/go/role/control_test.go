@@ -3,7 +3,6 @@ package role
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 )
 
 // patience is how long a test waits for what must come.
@@ -73,80 +71,6 @@ func waiting(name string, ended chan<- error) made {
 	})
 }
 
-// pipe is a stream without a network: the transport of one side, and the methods of the other.
-type pipe struct {
-	commands chan []byte
-	results  chan *rolev1.ExecuteResponse
-	gone     chan struct{}
-}
-
-func newPipe() *pipe {
-	return &pipe{make(chan []byte), make(chan *rolev1.ExecuteResponse, 1024), make(chan struct{})}
-}
-
-func (p *pipe) receive() ([]byte, error) {
-	select {
-	case frame, isOpen := <-p.commands:
-		if !isOpen {
-			return nil, io.EOF
-		}
-		return frame, nil
-	case <-p.gone:
-		return nil, context.Canceled
-	}
-}
-
-func (p *pipe) send(frames [][]byte) error {
-	var joined []byte
-	for _, frame := range frames {
-		joined = append(joined, frame...)
-	}
-	message := &rolev1.ExecuteResponse{}
-	if err := proto.Unmarshal(joined, message); err != nil {
-		return err
-	}
-	select {
-	case p.results <- message:
-		return nil
-	case <-p.gone:
-		return context.Canceled
-	}
-}
-
-func (p *pipe) done() <-chan struct{} { return p.gone }
-
-func (p *pipe) Send(request *rolev1.ExecuteRequest) error {
-	frame, err := proto.Marshal(request)
-	if err != nil {
-		return err
-	}
-	select {
-	case p.commands <- frame:
-		return nil
-	case <-p.gone:
-		return context.Canceled
-	}
-}
-
-func (p *pipe) Recv() (*rolev1.ExecuteResponse, error) {
-	select {
-	case message := <-p.results:
-		return message, nil
-	case <-p.gone:
-		select {
-		case message := <-p.results: // sent before the end
-			return message, nil
-		default:
-			return nil, io.EOF
-		}
-	}
-}
-
-func (p *pipe) CloseSend() error {
-	close(p.commands)
-	return nil
-}
-
 // stream is the control plane's end of Execute.
 type stream interface {
 	Send(*rolev1.ExecuteRequest) error
@@ -161,6 +85,7 @@ type control struct {
 	messages chan *rolev1.ExecuteResponse
 	ended    chan error
 	waiting  map[uint64][]*rolev1.ExecuteResult
+	loads    []load // what the replica has told, in order
 	received uint64 // what the replica has said last
 	count    int    // messages so far
 }
@@ -282,6 +207,13 @@ func (c *control) take(message *rolev1.ExecuteResponse) {
 		c.received = message.GetReceivedMessages()
 	}
 	for _, result := range message.GetResults() {
+		if told := result.GetLoad(); told != nil {
+			if result.GetHandle() != 0 {
+				c.t.Errorf("a load came with the handle %d", result.GetHandle())
+			}
+			c.loads = append(c.loads, load{told.GetRunning(), told.GetWaiting()})
+			continue
+		}
 		c.waiting[result.GetHandle()] = append(c.waiting[result.GetHandle()], result)
 	}
 }
@@ -346,7 +278,14 @@ func (c *control) failure(handle uint64) stated {
 	if failed == nil {
 		c.t.Fatalf("handle %d ended with %v", handle, results[len(results)-1])
 	}
-	found := stated{message: failed.GetStatus().GetMessage(), isRetryable: failed.GetIsRetryable()}
+	found := stated{
+		message:     failed.GetStatus().GetMessage(),
+		isRetryable: failed.GetIsRetryable(),
+		isRefused:   failed.GetIsRefused(),
+	}
+	if found.isRefused != (len(results) == 1) {
+		c.t.Errorf("refused: %t, after %d other results", found.isRefused, len(results)-1)
+	}
 	for _, detail := range failed.GetStatus().GetDetails() {
 		message, err := detail.UnmarshalNew()
 		if err != nil {
@@ -391,6 +330,7 @@ type stated struct {
 	metadata    map[string]string
 	retryAfter  time.Duration
 	isRetryable bool
+	isRefused   bool
 }
 
 // newTestHost has no limit of activations, and a cleanup grace of a second.

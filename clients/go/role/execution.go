@@ -111,23 +111,28 @@ func (e *execution) watchDeadline(start *rolev1.StartActivation) *Error {
 }
 
 func activationOf(start *rolev1.StartActivation) *Activation {
-	ref := start.GetActivation()
-	tenant := start.GetTenant()
-	if tenant == "" {
-		tenant = "default"
-	}
+	ref, session := start.GetActivation(), sessionOf(start)
 	return &Activation{
 		CallID:      ref.GetCallId(),
 		ID:          ref.GetActivationId(),
 		Node:        ref.GetNode(),
 		Attempt:     ref.GetAttempt(),
-		Tenant:      tenant,
-		Session:     start.GetSession(),
+		Tenant:      session.tenant,
+		Session:     session.session,
 		Priority:    start.GetPriority(),
 		Traceparent: start.GetTraceparent(),
 		Sampling:    start.GetSampling(),
 		Usage:       new(graph.Usage),
 	}
+}
+
+// sessionOf names the session that an activation is started for; one without a name is nobody's.
+func sessionOf(start *rolev1.StartActivation) sessionKey {
+	tenant := start.GetTenant()
+	if tenant == "" {
+		tenant = "default"
+	}
+	return sessionKey{tenant, start.GetSession()}
 }
 
 // run goes to the end of the interface's Run. It never panics for what the interface does.

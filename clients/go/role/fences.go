@@ -52,6 +52,15 @@ type fences struct {
 
 type sessionKey struct{ tenant, session string }
 
+// fenceAge is that of a fence beside those that were seen of its session before.
+type fenceAge int
+
+const (
+	fenceStale   fenceAge = iota // lower: its owner has been replaced
+	fenceCurrent                 // the highest, or the first
+	fenceNewer                   // higher: the owner before it has been replaced
+)
+
 func newFences() fences {
 	return fences{
 		cancelled: newRecent[string, struct{}](remembered),
@@ -68,12 +77,15 @@ func (f *fences) isCancelled(callID string) bool {
 	return isKnown
 }
 
-// admits remembers the fence of a session's owner; false for one that has been replaced by a higher one.
-func (f *fences) admits(tenant, session string, fence uint64) bool {
-	key := sessionKey{tenant, session}
-	if highest, _ := f.owners.get(key); fence < highest {
-		return false
+// see remembers the fence of a session's owner, unless a higher one has been seen.
+func (f *fences) see(session sessionKey, fence uint64) fenceAge {
+	highest, isKnown := f.owners.get(session)
+	if fence < highest {
+		return fenceStale
 	}
-	f.owners.set(key, fence)
-	return true
+	f.owners.set(session, fence)
+	if isKnown && fence > highest {
+		return fenceNewer
+	}
+	return fenceCurrent
 }

@@ -19,15 +19,18 @@ func TestRecentForgetsWhatWasSetLongestAgo(t *testing.T) {
 	}
 }
 
-func TestFenceOfAnOwnerThatWasReplacedIsRefused(t *testing.T) {
+func TestFenceIsStaleCurrentOrNewerBesideThoseBefore(t *testing.T) {
 	f := newFences()
 	for _, step := range []struct {
 		tenant string
 		fence  uint64
-		want   bool
-	}{{"a", 3, true}, {"a", 3, true}, {"a", 2, false}, {"b", 1, true}, {"a", 4, true}, {"a", 3, false}} {
-		if got := f.admits(step.tenant, "s", step.fence); got != step.want {
-			t.Errorf("fence %d of tenant %s: %t", step.fence, step.tenant, got)
+		want   fenceAge
+	}{
+		{"a", 3, fenceCurrent}, {"a", 3, fenceCurrent}, {"a", 2, fenceStale}, {"b", 1, fenceCurrent},
+		{"a", 4, fenceNewer}, {"a", 4, fenceCurrent}, {"a", 3, fenceStale}, {"c", 0, fenceCurrent}, {"c", 1, fenceNewer},
+	} {
+		if got := f.see(sessionKey{step.tenant, "s"}, step.fence); got != step.want {
+			t.Errorf("fence %d of tenant %s is %d, not %d", step.fence, step.tenant, got, step.want)
 		}
 	}
 }

@@ -65,7 +65,8 @@ func (h *host) names() []string {
 	return names
 }
 
-// admit takes an activation in and reports so, or says why not. It begins with launch.
+// admit takes an activation in and reports so, or says why not. It begins with launch. The first start under a newer fence
+// of a session ends what the session's older owners have started, also when it is refused.
 func (h *host) admit(start *rolev1.StartActivation, sink sink) (*execution, *Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,18 +102,9 @@ func (h *host) launch(e *execution) {
 
 // stop reports a failure at once, then lets the activation clean up; false when it had ended before.
 func (h *host) stop(e *execution, failure *Error) bool {
-	if !e.fail(failure) {
-		return false
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	place := h.seats[e.declaration.Name]
-	if _, isRunning := place.running[e]; !isRunning {
-		h.leave(e)
-		return true
-	}
-	time.AfterFunc(h.cleanupGrace, func() { h.evict(e) })
-	return true
+	return h.halt(e, failure)
 }
 
 // cancelCall stops a call's activations, and those of it that arrive later; it returns how many were told to stop.
@@ -121,12 +113,11 @@ func (h *host) cancelCall(callID, reason string) int {
 		reason = "the call was cancelled"
 	}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.fences.cancel(callID)
-	of := h.of(callID)
-	h.mu.Unlock()
 	count := 0
-	for _, e := range of {
-		if h.stop(e, cancelled(reason)) {
+	for _, e := range h.of(callID) {
+		if h.halt(e, cancelled(reason)) {
 			count++
 		}
 	}
@@ -146,13 +137,9 @@ func (h *host) endCall(callID string) {
 // stopAll stops everything.
 func (h *host) stopAll(failure *Error) {
 	h.mu.Lock()
-	all := make([]*execution, 0, len(h.executions))
+	defer h.mu.Unlock()
 	for e := range h.executions {
-		all = append(all, e)
-	}
-	h.mu.Unlock()
-	for _, e := range all {
-		h.stop(e, failure)
+		h.halt(e, failure)
 	}
 }
 
@@ -200,8 +187,8 @@ func (h *host) refusal(start *rolev1.StartActivation) *Error {
 			"this replica does not serve %q; it serves %s", ref.GetInterface(), strings.Join(h.names(), ", "))}
 	case h.fences.isCancelled(ref.GetCallId()):
 		return cancelled("the call was cancelled")
-	case start.GetSession() != "" && !h.fences.admits(start.GetTenant(), start.GetSession(), start.GetSessionFence()):
-		return &Error{Reason: ReasonStaleOwner, Message: "the session has a newer owner"}
+	case start.GetSession() != "" && h.isStale(start):
+		return newerOwner()
 	case h.maxActivations > 0 && len(h.executions) >= h.maxActivations:
 		return &Error{
 			Reason:     ReasonTooManyCalls,
@@ -211,6 +198,39 @@ func (h *host) refusal(start *rolev1.StartActivation) *Error {
 	default:
 		return nil
 	}
+}
+
+// isStale says whether the session has a newer owner than the one that starts this. What an older one has started ends.
+func (h *host) isStale(start *rolev1.StartActivation) bool {
+	session := sessionOf(start)
+	age := h.fences.see(session, start.GetSessionFence())
+	if age == fenceNewer {
+		h.endSession(session)
+	}
+	return age == fenceStale
+}
+
+func (h *host) endSession(session sessionKey) {
+	for e := range h.executions { // those that leave meanwhile are not met again
+		if (sessionKey{e.activation.Tenant, e.activation.Session}) == session {
+			h.halt(e, newerOwner())
+		}
+	}
+}
+
+// halt is what stop does. It waits for nobody: what it reports is queued, and whoever holds the lock of an execution, a link
+// or a pump never asks for that of the host.
+func (h *host) halt(e *execution, failure *Error) bool {
+	if !e.fail(failure) {
+		return false
+	}
+	place := h.seats[e.declaration.Name]
+	if _, isRunning := place.running[e]; !isRunning {
+		h.leave(e)
+		return true
+	}
+	time.AfterFunc(h.cleanupGrace, func() { h.evict(e) })
+	return true
 }
 
 func (h *host) of(callID string) []*execution {
@@ -272,4 +292,8 @@ func (h *host) noteIdle() {
 
 func cancelled(reason string) *Error {
 	return &Error{Reason: ReasonCallCancelled, Message: reason}
+}
+
+func newerOwner() *Error {
+	return &Error{Reason: ReasonStaleOwner, Message: "the session has a newer owner"}
 }

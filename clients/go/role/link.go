@@ -17,19 +17,21 @@ const flushTime = 2 * time.Second
 
 const streamEnded = "the stream of the control plane ended"
 
-// link is one Execute stream of one control plane: commands in, results out, a heartbeat while it is silent. When it
-// ends, every activation that it started is cancelled, whatever the hello said: a link does not outlive its stream here.
+// link is one Execute stream of one control plane: commands in, results out, the load while it changes, a heartbeat while it
+// is silent. When it ends, every activation that it started is cancelled, whatever the hello said: a link does not outlive its stream here.
 //
 //	reader:  frame ─▶ hello | start | yield_ack | cancel | heartbeat      handled where it is read
 //	writer:  everything that is queued ─▶ one message
 type link struct {
-	host *host
-	pump *pump
+	host      *host
+	pump      *pump
+	heartbeat time.Duration
 	// superseded is closed when the control plane goes on with another stream.
 	superseded chan struct{}
 
 	mu         sync.Mutex
 	executions map[uint64]*execution
+	told       load
 	hasEnded   bool
 }
 
@@ -37,6 +39,7 @@ func newLink(host *host, heartbeat time.Duration) *link {
 	return &link{
 		host:       host,
 		pump:       newPump(heartbeat),
+		heartbeat:  heartbeat,
 		superseded: make(chan struct{}),
 		executions: make(map[uint64]*execution),
 	}
@@ -45,7 +48,9 @@ func newLink(host *host, heartbeat time.Duration) *link {
 // serve goes on until the peer ends the stream, or the pump is closed. The error is what the peer is told; commands are
 // what came with the hello.
 func (l *link) serve(stream transport, commands []*rolev1.ExecuteCommand) error {
-	reading, writing := make(chan error, 1), make(chan error, 1)
+	reading, writing, ended := make(chan error, 1), make(chan error, 1), make(chan struct{})
+	defer close(ended)
+	go l.reportLoads(ended)
 	go func() { writing <- l.pump.run(stream.done(), stream.send) }()
 	go func() { reading <- l.readAll(stream, commands) }()
 	var err error
@@ -143,7 +148,7 @@ func (l *link) start(handle uint64, start *rolev1.StartActivation) error {
 	}
 	e, failure := l.host.admit(start, sink{handle: handle, out: l.pump, onEnd: func() { l.forget(handle) }})
 	if failure != nil {
-		l.pump.put(failedFrame(handle, failure))
+		l.pump.put(refusedFrame(handle, failure))
 		return nil
 	}
 	if !l.remember(handle, e) {

@@ -72,7 +72,7 @@ func parseArguments(program string, arguments []string, out io.Writer) (Settings
 	flags.StringVar(&settings.ReplicaID, "replica-id", "",
 		"unique in the role and kept across restarts (default: role and process id)")
 	flags.StringVar(&settings.Registry, "registry", "",
-		"`target` of the control plane to register with (default: serve unregistered)")
+		"`targets` of control planes to register with, comma-separated, in turn (default: serve unregistered)")
 	flags.StringVar(&settings.Listen, "listen", "", "`target` to serve on (default: a unix socket in the runtime directory)")
 	flags.StringVar(&settings.Advertise, "advertise", "",
 		"`target` under which others reach this process (default: what it listens on)")

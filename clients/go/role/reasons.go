@@ -39,6 +39,7 @@ const (
 	ReasonQuotaExceeded      Reason = "QUOTA_EXCEEDED"
 	ReasonBufferFull         Reason = "BUFFER_FULL"
 	ReasonPoolExhausted      Reason = "POOL_EXHAUSTED"
+	ReasonStoreUnavailable   Reason = "STORE_UNAVAILABLE"
 	ReasonInterfaceFailed    Reason = "INTERFACE_FAILED"
 	ReasonImpossibleInput    Reason = "IMPOSSIBLE_INPUT"
 	ReasonInvalidOutput      Reason = "INVALID_OUTPUT"
@@ -85,7 +86,7 @@ var reasonsByCode = map[codes.Code][]Reason{
 	codes.DeadlineExceeded: {ReasonDeadlineExceeded},
 	codes.Unavailable: {
 		ReasonOwnerLost, ReasonDraining, ReasonNoReplica, ReasonReplicaLost, ReasonBarrierIncomplete,
-		ReasonConnectionLost,
+		ReasonConnectionLost, ReasonStoreUnavailable,
 	},
 	codes.Internal:        {ReasonInterfaceFailed, ReasonInvalidOutput, ReasonInternal},
 	codes.DataLoss:        {ReasonChecksumMismatch, ReasonReplayDiverged, ReasonStateLost},

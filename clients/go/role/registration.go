@@ -3,7 +3,9 @@ package role
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	rolev1 "github.com/omniflow-serving/omniflow/clients/go/gen/role/v1"
@@ -19,24 +21,30 @@ import (
 const (
 	firstBackoff = 50 * time.Millisecond
 	lastBackoff  = time.Second
-	rpcTimeout   = 5 * time.Second
+	// rpcTimeout: a control plane that takes longer stands still; another one may not.
+	rpcTimeout   = 2 * time.Second
 	defaultLease = 3 * time.Second
 )
 
 var (
 	errReplaced   = errors.New("the registry knows a newer process of the same replica")
-	errLeaseLost  = errors.New("the registry does not know the lease any more")
+	errLeaseLost  = errors.New("the registry does not keep the lease any more")
 	errUnanswered = errors.New("the registry has not answered for the length of the lease")
 )
 
 // registration is the replica's entry in the registry.
 //
-//	register ──ok──▶ keep alive every third of the lease ──lost | reregister──▶ register …
-//	    └─fails─▶ wait 0.05 s, 0.1 s … 1 s ─▶ register …
+//	register ──ok──▶ keep alive every third of the lease ──reregister──▶ register …
+//	    │                                └──lost──▶ register with the next control plane …
+//	    └─fails─▶ the next; when all have failed: wait 0.05 s, 0.1 s … 1 s ─▶ register …
 //
-// A lost registry never disturbs activations: control planes that have a stream go on using it.
+// The control planes of a cluster share what they know of replicas, so one registration is enough. It may be with any of
+// those that were given at the start, and of those that they have named since. A lost registry never disturbs activations:
+// control planes that have a stream go on using it.
 type registration struct {
-	target string
+	given []string
+	// targets are where run registers, the one in use first.
+	targets []string
 	// describe gives the replica with its state of the moment, load what runs.
 	describe func() *rolev1.Replica
 	load     func() *rolev1.ReplicaLoad
@@ -57,35 +65,76 @@ func (r *registration) announce() {
 // run keeps the replica registered until the context ends; then it deregisters. It returns early when a newer process has
 // taken the replica over.
 func (r *registration) run(ctx context.Context) {
-	connection, err := dial(r.target)
-	if err != nil {
-		slog.Error("the registry cannot be dialled", "registry", r.target, "error", err)
-		return
-	}
-	defer connection.Close()
-	client := rolev1.NewRoleRegistryServiceClient(connection)
-	pause := firstBackoff
+	r.targets = slices.Clone(r.given)
+	failures, pause := 0, firstBackoff
 	for ctx.Err() == nil {
-		lease, ttl, err := r.register(ctx, client)
-		if err == nil {
-			pause = firstBackoff
-			err = r.keepAlive(ctx, client, lease, ttl)
-		}
-		if ctx.Err() != nil {
-			deregister(client, lease)
-			return
-		}
+		hasRegistered, err := r.stay(ctx)
 		if errors.Is(err, errReplaced) {
 			slog.Warn("leaving: " + err.Error())
 			r.onDrain(new(time.Duration))
 			return
 		}
-		slog.Warn("not registered", "registry", r.target, "error", err, "again_in", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+		if ctx.Err() != nil {
+			return
 		}
-		pause = min(lastBackoff, 2*pause)
+		slog.Warn("not registered", "registry", r.targets[0], "error", err)
+		if hasRegistered {
+			failures, pause = 0, firstBackoff
+		}
+		r.targets = append(r.targets[1:], r.targets[0])
+		if failures++; failures >= len(r.targets) {
+			wait(ctx, pause)
+			failures, pause = 0, min(lastBackoff, 2*pause)
+		}
+	}
+}
+
+// stay keeps the replica registered with the current control plane. It says whether it ever was, and what has ended that.
+func (r *registration) stay(ctx context.Context) (hasRegistered bool, err error) {
+	connection, err := dial(r.targets[0])
+	if err != nil {
+		return false, err
+	}
+	defer connection.Close()
+	client := rolev1.NewRoleRegistryServiceClient(connection)
+	for {
+		lease, ttl, err := r.register(ctx, client)
+		if err != nil {
+			return hasRegistered, err
+		}
+		hasRegistered = true
+		err = r.keepAlive(ctx, client, lease, ttl)
+		if ctx.Err() != nil {
+			deregister(client, lease)
+			return true, err
+		}
+		if !errors.Is(err, errLeaseLost) {
+			return true, err
+		}
+		slog.Info("registering again", "registry", r.targets[0], "reason", err)
+		wait(ctx, firstBackoff)
+	}
+}
+
+// learn is where to go on when this control plane is gone. Those that were given stay: all others may be gone by then.
+func (r *registration) learn(named []string) {
+	if len(named) == 0 {
+		return
+	}
+	known := r.targets[:1:1]
+	for _, target := range slices.Concat(named, r.given) {
+		if !slices.Contains(known, target) {
+			known = append(known, target)
+		}
+	}
+	r.targets = known
+}
+
+// wait returns also when the context ends.
+func wait(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
 	}
 }
 
@@ -108,7 +157,8 @@ func (r *registration) register(
 	if ttl = response.GetLeaseTtl().AsDuration(); ttl <= 0 {
 		ttl = defaultLease
 	}
-	slog.Info("registered", "registry", r.target, "lease", ttl)
+	r.learn(response.GetRegistries())
+	slog.Info("registered", "registry", r.targets[0], "lease", ttl)
 	return response.GetLeaseId(), ttl, nil
 }
 
@@ -145,6 +195,7 @@ func (r *registration) keepAlive(
 				if answer.GetReregister() != nil {
 					return errLeaseLost
 				}
+				r.learn(answer.GetRegistries())
 				r.heed(answer.GetDrain())
 			case err := <-lost:
 				return err
@@ -174,6 +225,9 @@ func readAnswers(
 ) error {
 	for {
 		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return errLeaseLost // it ended the stream in order, and is still there
+		}
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,11 @@ func helloFrame(replica *rolev1.Replica) []byte {
 	})
 }
 
+// loadFrame tells what runs and waits here, for those who share the replica.
+func loadFrame(load *rolev1.ReplicaLoad) []byte {
+	return frameOf(&rolev1.ExecuteResult{Result: &rolev1.ExecuteResult_Load{Load: load}})
+}
+
 func acceptedFrame(handle uint64) []byte {
 	return frameOf(&rolev1.ExecuteResult{
 		Handle: handle,
@@ -40,6 +45,18 @@ func failedFrame(handle uint64, failure *Error) []byte {
 		Result: &rolev1.ExecuteResult_Failed{Failed: &rolev1.ActivationFailed{
 			Status:      failure.proto(),
 			IsRetryable: failure.mayPassElsewhere(),
+		}},
+	})
+}
+
+// refusedFrame is the only result of an activation that is not taken in.
+func refusedFrame(handle uint64, failure *Error) []byte {
+	return frameOf(&rolev1.ExecuteResult{
+		Handle: handle,
+		Result: &rolev1.ExecuteResult_Failed{Failed: &rolev1.ActivationFailed{
+			Status:      failure.proto(),
+			IsRetryable: failure.mayPassElsewhere(),
+			IsRefused:   true,
 		}},
 	})
 }

@@ -102,7 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { broken <- s.grpc.Serve(s.listener) }()
 	defer s.grpc.Stop()
 	entry := &registration{
-		target:   s.settings.Registry,
+		given:    s.settings.registries(),
 		describe: s.service.described,
 		load:     s.host.load,
 		onDrain:  s.drainAsked,
@@ -126,7 +126,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // register keeps the replica registered; what it returns leaves the registry. Repeats change nothing.
 func (s *Server) register(entry *registration) (leave func()) {
-	if entry.target == "" {
+	if len(entry.given) == 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())

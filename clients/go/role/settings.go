@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -29,7 +30,8 @@ type Settings struct {
 	Listen string
 	// Advertise is the gRPC target under which others reach this process; empty: what it listens on.
 	Advertise string
-	// Registry is the gRPC target of the control plane to register with; empty: serve whoever dials, register nowhere.
+	// Registry are the gRPC targets of control planes to register with, comma-separated, tried in turn; empty: serve whoever
+	// dials, register nowhere.
 	Registry string
 	// MaxActivations running and waiting; one more is refused with TOO_MANY_CALLS. No limit when 0.
 	MaxActivations int
@@ -83,6 +85,17 @@ func (s *Settings) check() error {
 		}
 	}
 	return nil
+}
+
+// registries are the targets of Registry.
+func (s *Settings) registries() []string {
+	var targets []string
+	for part := range strings.SplitSeq(s.Registry, ",") {
+		if target := strings.TrimSpace(part); target != "" {
+			targets = append(targets, target)
+		}
+	}
+	return targets
 }
 
 // replica is the process as registries and control planes see it, but for its state.

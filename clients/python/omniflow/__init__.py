@@ -11,7 +11,7 @@ Building: `Graph`, `Interface` and the values that travel between them. `omniflo
 """
 
 from omniflow.calls import Checkpoint, EventStream
-from omniflow.client import Client, Diagnostic, Health, connect
+from omniflow.client import Client, Diagnostic, GraphRevision, GraphRevisions, Health, connect
 from omniflow.conversation import Conversation, ConversationCall
 from omniflow.dsl import GlobalParameter, Graph, GraphError, Node, Port
 from omniflow.events import (
@@ -72,6 +72,8 @@ __all__ = [
     "GlobalParameter",
     "Graph",
     "GraphError",
+    "GraphRevision",
+    "GraphRevisions",
     "Health",
     "HistoryResult",
     "Image",

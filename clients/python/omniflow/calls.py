@@ -356,7 +356,7 @@ def is_resumable(error: OmniFlowError, *, is_accepted: bool) -> bool:
     the way (a proxy's limit, a reset, a dying process) whatever its code; before that it may be no server of ours.
     """
     if error.is_stated:
-        return error.reason is Reason.DRAINING
+        return error.reason in (Reason.DRAINING, Reason.STORE_UNAVAILABLE)
     if error.code is Code.UNAVAILABLE:
         return True
     return is_accepted and error.info.metadata.get("grpc_code") in ("INTERNAL", "UNKNOWN", "CANCELLED")

@@ -62,6 +62,25 @@ class Diagnostic:
     group: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRevision:
+    """A kept revision of a graph."""
+
+    revision: str
+    create_unix_s: float
+    """When it was installed, in seconds since 1970."""
+    percent: int
+    """Share of new calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRevisions:
+    """The kept revisions of a graph, the newest first. `etag` changes with every change of the graph."""
+
+    revisions: tuple[GraphRevision, ...]
+    etag: str
+
+
 def connect(
     target: str = DEFAULT_TARGET,
     *,
@@ -180,17 +199,37 @@ class Client:
             if not token:
                 return found
 
-    async def get_graph(self, name: str) -> graph_spec_pb2.GraphSpec:
-        """An installed graph. Raises UNKNOWN_GRAPH."""
-        request = workflow_service_pb2.GetGraphRequest(name=graph_name(name))
+    async def get_graph(self, name: str, revision: str = "") -> graph_spec_pb2.GraphSpec:
+        """An installed graph: a kept revision, or the one with the largest share. Raises UNKNOWN_GRAPH, UNKNOWN_RESOURCE."""
+        request = workflow_service_pb2.GetGraphRequest(name=graph_name(name), revision=revision)
         response = await self._unary(self._connection.workflows.GetGraph, request)
         return cast("graph_spec_pb2.GraphSpec", response.graph)
 
-    async def apply(self, graph: Graph | graph_spec_pb2.GraphSpec) -> graph_spec_pb2.GraphSpec:
-        """Installs a graph; returns it with its revision. Raises INVALID_GRAPH with one violation per finding."""
-        request = workflow_service_pb2.ApplyGraphRequest(graph=_spec(graph))
+    async def apply(
+        self, graph: Graph | graph_spec_pb2.GraphSpec, *, canary_percent: int | None = None
+    ) -> graph_spec_pb2.GraphSpec:
+        """Installs a graph; returns it with its revision. Raises INVALID_GRAPH with one violation per finding.
+
+        canary_percent: share of new calls that the revision gets; None: all of them.
+        """
+        request = workflow_service_pb2.ApplyGraphRequest(graph=_spec(graph), canary_percent=canary_percent)
         response = await self._unary(self._connection.workflows.ApplyGraph, request)
         return cast("graph_spec_pb2.GraphSpec", response.graph)
+
+    async def graph_revisions(self, name: str) -> GraphRevisions:
+        """The kept revisions of a graph and their shares of new calls. Raises UNKNOWN_GRAPH."""
+        request = workflow_service_pb2.ListGraphRevisionsRequest(name=graph_name(name))
+        return _revisions(await self._unary(self._connection.workflows.ListGraphRevisions, request))
+
+    async def set_traffic(self, name: str, shares: Mapping[str, int], *, etag: str = "") -> GraphRevisions:
+        """Shares new calls among kept revisions, in percent; those that are not named get none. Raises INVALID_FIELD.
+
+        etag: of `graph_revisions`; raises CONFLICT when the graph has changed since.
+        """
+        request = workflow_service_pb2.SetGraphTrafficRequest(name=graph_name(name), etag=etag)
+        for revision, percent in shares.items():
+            request.shares.add(revision=revision, percent=percent)
+        return _revisions(await self._unary(self._connection.workflows.SetGraphTraffic, request))
 
     async def validate(self, graph: Graph | graph_spec_pb2.GraphSpec) -> tuple[Diagnostic, ...]:
         """The planner's findings without installing the graph; empty when it is valid."""
@@ -267,6 +306,18 @@ class Client:
             return await method(request, metadata=connection.metadata(), timeout=timeout_s)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
+
+
+def _revisions(
+    response: workflow_service_pb2.ListGraphRevisionsResponse | workflow_service_pb2.SetGraphTrafficResponse,
+) -> GraphRevisions:
+    found = (
+        GraphRevision(
+            revision=each.revision, create_unix_s=each.create_time.ToMilliseconds() / 1e3, percent=each.percent
+        )
+        for each in response.revisions
+    )
+    return GraphRevisions(revisions=tuple(found), etag=response.etag)
 
 
 def _spec(graph: Graph | graph_spec_pb2.GraphSpec) -> graph_spec_pb2.GraphSpec:

@@ -24,6 +24,7 @@ from omniflow.dsl_options import (
     OnFailure,
     OnImpossible,
     Replay,
+    set_cost,
     set_count_join,
     set_global_parameters,
     set_limits,
@@ -108,6 +109,7 @@ class Graph:
         deterministic: bool = False,
         spread: bool = False,
         balance: Balance = "least_loaded",
+        cost: str = "",
         global_parameters: Sequence[GlobalParameter | str] = (),
         yield_window: int = 0,
         timeout_s: float | None = None,
@@ -123,6 +125,8 @@ class Graph:
         replay: what becomes of an activation whose replica is lost; "continue" hands `Context.delivered` to a new one.
         deterministic: the yields depend on the inputs alone, so that "restart" may run again after the first yield.
         spread: choose a replica for each activation instead of once for a call; `balance` says how it is chosen.
+        cost: for "cost_aware", the input field that tells what an activation costs beside others of the node: a JSON
+            number, or the length of anything else.
         yield_window: yields that may be undelivered; 0 is the server's default. timeout_s: longest time to run.
 
         Raises GraphError for what cannot be.
@@ -141,6 +145,7 @@ class Graph:
         message.is_deterministic = deterministic
         message.is_spread = spread
         set_words(message, balance=balance, on_impossible=on_impossible, on_failure=on_failure, replay=replay)
+        set_cost(message, interface, cost)
         set_limits(message, yield_window=yield_window, loop_bound=loop_bound, timeout_s=timeout_s)
         set_count_join(message, interface, activate_by_count or {})
         set_global_parameters(message, _names(global_parameters), self._draft.global_parameters)

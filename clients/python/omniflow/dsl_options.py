@@ -64,6 +64,22 @@ def set_words(
     message.replay = _meaning(message.name, "replay", replay, _REPLAY)
 
 
+def set_cost(message: pb.Node, interface: type[Interface], field: str) -> None:
+    """Sets the field that tells the cost of an activation. Raises GraphError for none, or for a policy without costs."""
+    if not field:
+        return
+    fields = {name for group in interface.inputs.values() for name in group}
+    if field not in fields:
+        raise GraphError(
+            f"node {message.name!r}: cost names the field {field!r}, which is no input{nearest(field, fields)}"
+        )
+    if message.balance != pb.BALANCE_POLICY_COST_AWARE:
+        raise GraphError(
+            f"node {message.name!r}: cost={field!r} needs balance='cost_aware'; no other policy looks at it"
+        )
+    message.cost_field = field
+
+
 def set_limits(message: pb.Node, *, yield_window: int, loop_bound: int, timeout_s: float | None) -> None:
     """Sets the options that are numbers. Raises GraphError for those out of range."""
     message.yield_window = _whole(message.name, "yield_window", yield_window, _MAX_YIELD_WINDOW)

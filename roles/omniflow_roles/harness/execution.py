@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OrderKey = tuple[str, str, str]
 """Tenant, session, node: what runs one at a time."""
+DEFAULT_TENANT = "default"
 FetchInputs = Callable[[], Awaitable[Inputs]]
 
 
@@ -55,6 +56,7 @@ class Execution:
         "order_key",
         "ordinal",
         "scope",
+        "session",
     )
 
     def __init__(
@@ -72,6 +74,8 @@ class Execution:
         self.scope = scope
         """What it belongs to, when it was started with a segment or inside one, or with a pipeline."""
         self.inner_id = inner_id
+        self.session = ("", "")
+        """Tenant and session that it was started for; an owner of the session that is newer ends it."""
         self.ordinal = 0
         self.order_key: OrderKey | None = None
         self.fetch_inputs: FetchInputs | None = None
@@ -115,6 +119,7 @@ def started_execution(
     )
     execution = Execution(activation, interface, start.activation.call_id, scope=scope)
     execution.fetch_inputs = fetch
+    execution.session = (context.tenant, context.session)
     execution.ordinal = start.session_ordinal
     if start.session and start.session_ordinal:
         execution.order_key = (start.tenant, start.session, start.activation.node)
@@ -154,7 +159,7 @@ def context_of(start: StartActivation) -> Context:
         activation_id=ref.activation_id,
         node=ref.node,
         attempt=ref.attempt,
-        tenant=start.tenant or "default",
+        tenant=start.tenant or DEFAULT_TENANT,
         session=start.session,
         priority=start.priority,
         traceparent=start.traceparent,

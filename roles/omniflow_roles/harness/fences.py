@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -37,19 +38,28 @@ class CancelledCalls(Remembered[str]):
     """Calls of which a cancel has been heard."""
 
 
+class FenceAge(enum.Enum):
+    """A fence beside those that were seen of its session before."""
+
+    STALE = "lower: its owner has been replaced"
+    CURRENT = "the highest, or the first"
+    NEWER = "higher: the owner before it has been replaced"
+
+
 class SessionFences:
     """The highest fence seen of each session; an owner with a lower one has been replaced."""
 
     def __init__(self) -> None:
         self._highest: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def admits(self, tenant: str, session: str, fence: int) -> bool:
+    def see(self, tenant: str, session: str, fence: int) -> FenceAge:
         """Remembers the fence unless a higher one has been seen."""
         key = (tenant, session)
-        if fence < self._highest.get(key, 0):
-            return False
+        highest = self._highest.get(key, fence)
+        if fence < highest:
+            return FenceAge.STALE
         self._highest[key] = fence
         self._highest.move_to_end(key)
         if len(self._highest) > _REMEMBERED:
             self._highest.popitem(last=False)
-        return True
+        return FenceAge.NEWER if fence > highest else FenceAge.CURRENT

@@ -26,8 +26,8 @@ from omniflow.large_values import ValueFetcher
 from omniflow.role.v1 import replica_pb2
 from omniflow.threads import ThreadPool
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
-from omniflow_roles.harness.execution import Execution, started_execution
-from omniflow_roles.harness.fences import CancelledCalls, SessionFences
+from omniflow_roles.harness.execution import DEFAULT_TENANT, Execution, started_execution
+from omniflow_roles.harness.fences import CancelledCalls, FenceAge, SessionFences
 from omniflow_roles.harness.inputs import StartActivation
 from omniflow_roles.harness.pipelines import Pipelines
 from omniflow_roles.harness.replica import State
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_THREADS = 64
 _TEARDOWN_S = 5.0
+_NEWER_OWNER = ErrorInfo(reason=Reason.STALE_OWNER, message="the session has a newer owner")
 
 
 class RoleHost:
@@ -135,7 +136,7 @@ class RoleHost:
         refusal = self._refusal(start)
         if refusal is not None:
             error, is_retryable = refusal
-            sink.failed(error, is_retryable)
+            sink.refused(error, is_retryable)
             return None
         seat = self._seats[start.activation.interface]
         try:
@@ -197,13 +198,22 @@ class RoleHost:
             return ErrorInfo(reason=Reason.UNKNOWN_INTERFACE, message=message), False
         if ref.call_id in self._cancelled:
             return ErrorInfo(reason=Reason.CALL_CANCELLED, message="the call was cancelled"), False
-        if start.session and not self._fences.admits(start.tenant, start.session, start.session_fence):
-            return ErrorInfo(reason=Reason.STALE_OWNER, message="the session has a newer owner"), False
+        if start.session and self._is_stale(start):
+            return _NEWER_OWNER, False
         count = len(self._executions) - len(self._granted)
         if self._max_activations and count >= self._max_activations and not start.pipeline.stage:
             message = f"the replica has {self._max_activations} activations, and takes no more"
             return ErrorInfo(reason=Reason.TOO_MANY_CALLS, message=message, retry_after_s=0.1), True
         return None
+
+    def _is_stale(self, start: StartActivation) -> bool:
+        """Whether the session has a newer owner than the one that starts this. What an older one has started ends."""
+        age = self._fences.see(start.tenant, start.session, start.session_fence)
+        if age is FenceAge.NEWER:
+            session = (start.tenant or DEFAULT_TENANT, start.session)
+            for execution in [e for e in self._executions if e.session == session]:
+                self._stop(execution, _NEWER_OWNER)
+        return age is FenceAge.STALE
 
     def _execution_of(self, start: StartActivation, sink: ResultSink, interface: Interface) -> Execution:
         if start.HasField("segment"):

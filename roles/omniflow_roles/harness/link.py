@@ -26,6 +26,8 @@ from omniflow_roles.harness.pipeline_exit import PipelineExit
 from omniflow_roles.harness.retention import RetainedCalls
 from omniflow_roles.harness.sink import ResultSink
 
+LOAD_INTERVAL_S = 0.2
+"""How often a control plane is told of the load: it starts work between two reports, and knows of that itself."""
 _COMPANY_S = 0.001
 """An acceptance waits so long for a first result, which says the same: nobody waits for it alone, and writing it at once
 would keep the interpreter from the thread that is to start the work."""
@@ -59,6 +61,7 @@ class ExecuteLink:
         """Sinks of activations that were taken in, and whose peer has not been told."""
         self._is_acceptance_due = False
         self._pulse: asyncio.TimerHandle | None = None
+        self._told_load = (0, 0)
         self._has_ended = False
         self.pump = Outbox(keeps=bool(link_id))
         self.receipts = Receipts()
@@ -177,6 +180,7 @@ class ExecuteLink:
             self._pulse.cancel()
 
     def _beat(self) -> None:
+        self._report_load()
         silent_s = time.monotonic() - self.pump.taken_at
         if silent_s >= self._heartbeat_s:
             if self.pump.is_idle:
@@ -184,4 +188,15 @@ class ExecuteLink:
             else:
                 self.pump.wake()  # for what nobody waits for, and what no other result has taken along
             silent_s = 0.0
-        self._pulse = asyncio.get_running_loop().call_later(self._heartbeat_s - silent_s, self._beat)
+        delay_s = self._heartbeat_s - silent_s
+        if self._executions or self._told_load != (0, 0):
+            delay_s = min(delay_s, LOAD_INTERVAL_S)
+        self._pulse = asyncio.get_running_loop().call_later(delay_s, self._beat)
+
+    def _report_load(self) -> None:
+        """Tells what has changed since the last report; what others have started here is news to this control plane."""
+        load = self._host.load()
+        now = (load.running, load.waiting)
+        if now != self._told_load:
+            self._told_load = now
+            self.pump.send(results.load(load))

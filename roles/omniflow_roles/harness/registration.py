@@ -1,16 +1,20 @@
 """The replica's entry in the registry: register, keep alive with the load, leave.
 
-    register ──ok──▶ keep alive every third of the lease ──lost | reregister──▶ register …
-        └─fails─▶ wait 0.05 s, 0.1 s … 1 s ─▶ register …
+    register ──ok──▶ keep alive every third of the lease ──reregister──▶ register …
+        │                                └──lost──▶ register with the next control plane …
+        └─fails─▶ the next; when all have failed: wait 0.05 s, 0.1 s … 1 s ─▶ register …
 
-A lost registry never disturbs activations: control planes that have a stream go on using it.
+The control planes of a cluster share what they know of replicas, so one registration is enough. It may be with any of
+those that were given at the start, and of those that they have named since. A lost registry never disturbs activations:
+control planes that have a stream go on using it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 import grpc.aio
@@ -26,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 1.0
-RPC_TIMEOUT_S = 5.0
+RPC_TIMEOUT_S = 2.0
+"""A control plane that takes longer stands still; another one may not."""
 DEFAULT_LEASE_S = 3.0
 
 _SERVICE = messages.DESCRIPTOR.services_by_name["RoleRegistryService"].full_name
@@ -45,13 +50,15 @@ class Registration:
 
     def __init__(
         self,
-        registry: str,
+        registries: Sequence[str],
         identity: ReplicaIdentity,
         reported: Reported,
         on_drain: Callable[[float | None], None],
     ) -> None:
         """`on_drain` is called with the grace in seconds when the registry wants the replica drained."""
-        self._registry = registry
+        self._given = tuple(registries)
+        self._targets = deque(registries)
+        """Where to register, the one in use first."""
         self._identity = identity
         self._reported = reported
         self._on_drain = on_drain
@@ -65,24 +72,29 @@ class Registration:
 
     async def run(self) -> None:
         """Registers, again and again, until `leave`; returns also when a newer process has taken the replica over."""
-        async with internal_channel(self._registry) as channel:
-            stub = _Stub(channel)
-            backoff_s = FIRST_BACKOFF_S
-            while not self._has_left:
-                try:
-                    lease_ttl_s = await self._register(stub)
-                    backoff_s = FIRST_BACKOFF_S
-                    await self._keep_alive(stub, lease_ttl_s)
-                except _ReplacedError:
-                    logger.warning("a newer process has taken over replica %s; leaving", self._identity.replica_id)
-                    self._on_drain(0.0)
-                    return
-                except (OmniFlowError, TimeoutError) as error:
-                    logger.warning("not registered with %s: %s; again in %.2f s", self._registry, error, backoff_s)
-                finally:
-                    self._lease_id = ""
+        failures, backoff_s = 0, FIRST_BACKOFF_S
+        while not self._has_left:
+            try:
+                async with internal_channel(self._targets[0]) as channel:
+                    stub = _Stub(channel)
+                    while not self._has_left:
+                        lease_ttl_s = await self._register(stub)
+                        failures, backoff_s = 0, FIRST_BACKOFF_S
+                        await self._keep_alive(stub, lease_ttl_s)
+                        await asyncio.sleep(FIRST_BACKOFF_S)
+            except _ReplacedError:
+                logger.warning("a newer process has taken over replica %s; leaving", self._identity.replica_id)
+                self._on_drain(0.0)
+                return
+            except (OmniFlowError, TimeoutError) as error:
+                logger.warning("not registered with %s: %s", self._targets[0], error)
+            finally:
+                self._lease_id = ""
+            self._targets.rotate(-1)
+            failures += 1
+            if failures >= len(self._targets):
                 await asyncio.sleep(backoff_s)
-                backoff_s = min(LAST_BACKOFF_S, 2 * backoff_s)
+                failures, backoff_s = 0, min(LAST_BACKOFF_S, 2 * backoff_s)
 
     async def leave(self) -> None:
         """Deregisters, best effort; `run` does not register again. To be called before `run` is cancelled, which forgets
@@ -90,7 +102,7 @@ class Registration:
         self._has_left = True
         if not self._lease_id:
             return
-        async with internal_channel(self._registry) as channel:
+        async with internal_channel(self._targets[0]) as channel:
             try:
                 await _Stub(channel).deregister(
                     messages.DeregisterReplicaRequest(lease_id=self._lease_id), timeout=RPC_TIMEOUT_S
@@ -110,9 +122,16 @@ class Registration:
                 raise _ReplacedError from None
             raise error from None
         self._lease_id = response.lease_id
+        self._learn(response.registries)
         lease_ttl_s = response.lease_ttl.seconds + response.lease_ttl.nanos / 1e9 or DEFAULT_LEASE_S
-        logger.info("registered with %s, lease %.1f s", self._registry, lease_ttl_s)
+        logger.info("registered with %s, lease %.1f s", self._targets[0], lease_ttl_s)
         return float(lease_ttl_s)
+
+    def _learn(self, registries: Sequence[str]) -> None:
+        """Where to go on when this control plane is gone. Those that were given stay: all others may be gone by then."""
+        if registries:
+            current = self._targets[0]
+            self._targets = deque(dict.fromkeys((current, *registries, *self._given)))
 
     async def _keep_alive(self, stub: _Stub, lease_ttl_s: float) -> None:
         """Returns or raises when the registration must be renewed."""
@@ -126,6 +145,7 @@ class Registration:
                     return
                 if response.HasField("reregister"):
                     return
+                self._learn(response.registries)
                 if response.HasField("drain"):
                     self._on_drain(_seconds(response.drain))
         except grpc.aio.AioRpcError as error:

@@ -39,6 +39,13 @@ def heartbeat() -> bytes:
     return frame.SerializeToString()
 
 
+def load(now: replica_pb2.ReplicaLoad) -> bytes:
+    """What runs and waits here, for those who share the replica."""
+    frame, result = _frame(0)
+    result.load.CopyFrom(now)
+    return frame.SerializeToString()
+
+
 def accepted(handle: int) -> bytes:
     """Taken in: waits or runs."""
     frame, result = _frame(handle)
@@ -69,6 +76,14 @@ def failed(handle: int, error: ErrorInfo, is_retryable: bool) -> bytes:
     """Last result on failure or when stopped."""
     frame, result = _frame(handle)
     fill_failed(result.failed, error, is_retryable)
+    return frame.SerializeToString()
+
+
+def refused(handle: int, error: ErrorInfo, is_retryable: bool) -> bytes:
+    """The only result of an activation that is not taken in."""
+    frame, result = _frame(handle)
+    fill_failed(result.failed, error, is_retryable)
+    result.failed.is_refused = True
     return frame.SerializeToString()
 
 

@@ -132,10 +132,11 @@ class RoleServer:
 
     async def run(self) -> bool:
         """Sets up, serves, and returns when drained; False when the interfaces could not be set up."""
-        registration = Registration(self._settings.registry, self.identity, self.host, self.drain)
+        registries = [target for part in self._settings.registry.split(",") if (target := part.strip())]
+        registration = Registration(registries, self.identity, self.host, self.drain)
         async with asyncio.TaskGroup() as tasks:
             setting_up = tasks.create_task(self._set_up(registration))
-            registering = tasks.create_task(registration.run()) if self._settings.registry else None
+            registering = tasks.create_task(registration.run()) if registries else None
             await self._drain_asked.wait()
             # First of all, or a setup that ends now would make a draining replica ready.
             setting_up.cancel()

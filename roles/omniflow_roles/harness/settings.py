@@ -22,7 +22,8 @@ class RoleSettings:
     """Lanes to listen on for control planes and replicas of this host, the one to offer first at the front; also those that
     are tried when this replica dials another. Their sockets are beside the gRPC socket."""
     registry: str = ""
-    """gRPC target of the control plane to register with; empty: serve whoever dials, and register nowhere."""
+    """gRPC targets of control planes to register with, comma-separated, tried in turn; empty: serve whoever dials, and
+    register nowhere."""
     max_activations: int = 256
     """Activations running and waiting; one more is refused with TOO_MANY_CALLS, and another replica may try."""
     heartbeat_s: float = 1.0

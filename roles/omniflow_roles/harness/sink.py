@@ -109,6 +109,10 @@ class ResultSink:
     def failed(self, error: ErrorInfo, is_retryable: bool) -> None:
         self._end(results.failed(self.handle, error, is_retryable))
 
+    def refused(self, error: ErrorInfo, is_retryable: bool) -> None:
+        """In place of all others: the activation is not taken in."""
+        self._end(results.refused(self.handle, error, is_retryable))
+
     def _end(self, frame: bytes) -> None:
         self.has_reported = True
         self._send(frame)

@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from omniflow_core.graph.plan import Delivery, GraphPlan, GroupPlan, JoinKind, NodePlan
-from omniflow_core.graph.spec import ChunkSpec, CountTriggerSpec, NodeSpec, OnFailure, OnImpossible, Replay
+from omniflow_core.graph.spec import Balance, ChunkSpec, CountTriggerSpec, NodeSpec, OnFailure, OnImpossible, Replay
 
 
 def explain(plan: GraphPlan) -> str:
@@ -42,6 +42,8 @@ def describe_node(spec: NodeSpec) -> list[str]:
     marks += [f"at most {spec.loop_bound} iterations"] if spec.loop_bound else []
     marks += ["deterministic"] if spec.is_deterministic else []
     marks += ["spread"] if spec.is_spread else []
+    marks += [f"balance {spec.balance.value}"] if spec.balance is not Balance.LEAST_LOADED else []
+    marks += [f"cost {spec.cost_field}"] if spec.cost_field else []
     marks += [f"replay {spec.replay.value}"] if spec.replay is not Replay.NONE else []
     marks += ["skipped when incomplete"] if spec.on_impossible is OnImpossible.SKIP else []
     marks += ["skipped when it fails"] if spec.on_failure is OnFailure.SKIP else []

@@ -41,6 +41,7 @@ from omniflow_core.graph.rules import (
     unfed_fields,
     unreachable_nodes,
     unusable_chunks,
+    unusable_costs,
 )
 from omniflow_core.graph.segments import find_segments
 from omniflow_core.graph.spec import SOURCE, EdgeSpec, GraphSpec, NodeSpec, OutputSpec
@@ -88,6 +89,7 @@ def find_faults(spec: GraphSpec) -> Iterator[Finding]:
     spec = with_groups(spec)
     origins = Origins(spec)
     yield from misplaced_nodes(spec)
+    yield from unusable_costs(spec)
     yield from unfed_fields(spec)
     yield from unusable_chunks(spec)
     yield from unclear_joins(spec, origins)

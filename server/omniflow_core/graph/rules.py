@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from omniflow_core.graph.anchors import Origins
 from omniflow_core.graph.findings import Finding, nearest
-from omniflow_core.graph.spec import ChunkSpec, GraphSpec
+from omniflow_core.graph.spec import Balance, ChunkSpec, GraphSpec
 from omniflow_core.graph.walks import cycles, successors_of
 
 
@@ -34,6 +34,30 @@ def misplaced_nodes(spec: GraphSpec) -> Iterator[Finding]:
                     fix=nearest(name, spec.global_parameters),
                     node=node.name,
                 )
+
+
+def unusable_costs(spec: GraphSpec) -> Iterator[Finding]:
+    """Cost fields that no input group has, or that no policy would look at."""
+    for i, node in enumerate(spec.nodes):
+        if not node.cost_field:
+            continue
+        known = {field.name for group in node.groups for field in group.fields}
+        if node.cost_field not in known:
+            yield Finding(
+                reason="UNKNOWN_FIELD",
+                field=f"nodes[{i}].cost_field",
+                message=f"No input group of {node.name!r} has the field {node.cost_field!r} that tells its cost.",
+                fix=nearest(node.cost_field, known),
+                node=node.name,
+            )
+        if node.balance is not Balance.COST_AWARE:
+            yield Finding(
+                reason="UNUSED_COST_FIELD",
+                field=f"nodes[{i}].cost_field",
+                message=f"Node {node.name!r} is balanced by {node.balance.value}, which does not look at costs.",
+                fix="Balance it by cost_aware, or name no cost field.",
+                node=node.name,
+            )
 
 
 def unfed_fields(spec: GraphSpec) -> Iterator[Finding]:

@@ -89,6 +89,8 @@ class NodeSpec:
     is_deterministic: bool = False
     is_spread: bool = False
     balance: Balance = Balance.LEAST_LOADED
+    cost_field: str = ""
+    """Input field that tells what an activation costs beside others of the node; empty: all cost the same."""
     activate_by_count: tuple[CountTriggerSpec, ...] = ()
     on_impossible: OnImpossible = OnImpossible.FAIL
     on_failure: OnFailure = OnFailure.FAIL_CALL

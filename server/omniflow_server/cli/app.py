@@ -7,7 +7,7 @@ import sys
 import typer
 
 from omniflow_core.errors import OmniFlowError
-from omniflow_server.cli import ask, call, demo, graph, serve, settings, status, terminal, up
+from omniflow_server.cli import ask, call, demo, doctor, graph, restart, serve, settings, status, terminal, up
 from omniflow_server.cli.plugins import GroupWithPlugins
 
 _HELP = """
@@ -20,6 +20,7 @@ Serve graphs of models over gRPC, and call them.
   omniflow status                         what is running
   omniflow call show                      what the newest call did, and why
   omniflow down                           stop it
+  omniflow doctor                         what this machine lacks, and how to mend it
 """
 
 
@@ -37,6 +38,8 @@ def build() -> typer.Typer:
     app.command()(up.up)
     app.command()(status.status)
     app.command()(status.down)
+    app.command()(restart.restart)
+    app.command()(doctor.doctor)
     app.command()(ask.ask)
     app.command()(demo.demo)
     app.command()(serve.serve)

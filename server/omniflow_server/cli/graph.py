@@ -1,4 +1,4 @@
-"""`omniflow graph check` and `omniflow graph explain`."""
+"""`omniflow graph`: `check` and `explain` a definition; the commands about revisions are in `graph_traffic`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf import json_format
-from rich.console import Console
 from rich.markup import escape
 
 import omniflow
@@ -17,23 +15,31 @@ from omniflow.client import Diagnostic
 from omniflow.discovery import registered
 from omniflow.flow import Flow
 from omniflow.flow_loading import load_graph, load_object
-from omniflow.graph_errors import Location
 from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow.workflow.v1.workflow_service_pb2 import ExplainGraphResponse
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.drawing import MAX_NODES
 from omniflow_core.graph.findings import Finding, InvalidGraphError
-from omniflow_server.cli import terminal
+from omniflow_server.cli import graph_traffic, terminal
+from omniflow_server.cli.graph_source import GraphReference, print_findings, read_spec
 from omniflow_server.control.catalog import Catalog
 from omniflow_server.launch.plan import role_violations
 from omniflow_server.rpc.workflow_service import explanation
 
-app = typer.Typer(help="Graphs: check and explain them.", no_args_is_help=True)
+_HELP = """
+Graphs: check and explain them, install them, and choose which revision new calls get.
 
-GraphReference = Annotated[
-    str,
-    typer.Argument(metavar="GRAPH", help="An installed flow, path/to/flow.py[:ATTRIBUTE], or a GraphSpec as .json."),
-]
+[bold]From a file to all calls[/]
+
+  omniflow graph check flow.py              what is wrong with it
+  omniflow graph apply flow.py --canary 10  new, for a tenth of the calls
+  omniflow graph revisions my_graph         revisions and their shares
+  omniflow graph promote my_graph           the newest one for all calls
+  omniflow graph rollback my_graph          back to the one before
+"""
+
+app = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="rich")
+
 Server = Annotated[
     str | None, typer.Option("--target", "-t", metavar="HOST:PORT", help="Let a running control plane decide.")
 ]
@@ -60,7 +66,7 @@ def check(graph: GraphReference, target: Server = None) -> None:
     if not findings and not broken_roles:
         out.print(f"[bold green]{escape(spec.name)}[/] can run: {len(spec.nodes)} nodes, {len(spec.edges)} edges")
         return
-    _print_findings(out, graph, findings)
+    print_findings(out, graph, findings)
     for violation in broken_roles:
         part = violation.field.rstrip(":")
         where = load_graph(graph).location_of(part.removeprefix("node ")) if part.startswith("node ") else None
@@ -97,41 +103,12 @@ def explain(
     try:
         explained = asyncio.run(_explain_by_server(graph, target)) if target else _explain_here(graph)
     except InvalidGraphError as problem:
-        _print_findings(out, graph, problem.findings)
+        print_findings(out, graph, problem.findings)
         raise typer.Exit(terminal.FAILED) from None
     out.print(explained.text, markup=False, soft_wrap=True)
     if svg is not None:
         _write_drawing(explained.svg, svg)
         out.print(f"wrote {svg}", style="dim", markup=False, soft_wrap=True)
-
-
-def _print_findings(out: Console, reference: str, findings: Sequence[Finding | Diagnostic]) -> None:
-    """What is wrong and what would fix it, by the line of the user's file where it is known."""
-    for finding in findings:
-        part = f"[bold red]{escape(finding.reason)}[/] {escape(finding.field)}"
-        said = f"{escape(finding.message)} {escape(finding.fix)}"
-        location = _location(reference, finding)
-        lines = (f"[bold]{escape(str(location))}:[/] {said}", f"  {part}") if location else (part, f"  {said}")
-        for line in lines:
-            out.print(line, soft_wrap=True)
-
-
-def read_spec(reference: str) -> graph_spec_pb2.GraphSpec:
-    """The graph that a reference names. Raises OmniFlowError INVALID_CONFIG."""
-    if not reference.endswith(".json"):
-        return load_graph(reference).spec()
-    try:
-        return json_format.Parse(Path(reference).read_text(encoding="utf-8"), graph_spec_pb2.GraphSpec())
-    except (OSError, UnicodeDecodeError, json_format.ParseError) as problem:
-        raise OmniFlowError(Reason.INVALID_CONFIG, f"{reference} is no GraphSpec: {problem}") from None
-
-
-def _location(reference: str, finding: Finding | Diagnostic) -> Location | None:
-    """The line of a Python file that wrote what a finding is about."""
-    if reference.endswith(".json"):
-        return None
-    graph = load_graph(reference)
-    return graph.location_of(finding.field) or graph.location_of(finding.node)
 
 
 def _broken_roles(reference: str) -> list[Violation]:
@@ -168,3 +145,13 @@ def _write_drawing(svg: str, path: Path) -> None:
         path.write_text(svg, encoding="utf-8")
     except OSError as problem:
         raise OmniFlowError(Reason.INVALID_CONFIG, f"cannot write {path}: {problem.strerror}") from None
+
+
+for command in (
+    graph_traffic.apply,
+    graph_traffic.revisions,
+    graph_traffic.traffic,
+    graph_traffic.promote,
+    graph_traffic.rollback,
+):
+    app.command()(command)

@@ -18,9 +18,9 @@ from omniflow_server.cli import terminal
 from omniflow_server.cli.options import DEFAULT_NAME, AsJson, ConfigFile, Name, load_settings
 from omniflow_server.cli.progress import STYLES
 from omniflow_server.launch import identity
-from omniflow_server.launch.readiness import ControlPlaneReadiness, Observation
+from omniflow_server.launch.readiness import ClusterReadiness, Observation
 from omniflow_server.launch.state import StateFile, runtime_of
-from omniflow_server.launch.status import FlowStatus, Phase, ProcessStatus
+from omniflow_server.launch.status import FlowStatus, Phase, ProcessKind, ProcessState, ProcessStatus
 
 
 def status(name: Name = DEFAULT_NAME, as_json: AsJson = False, config: ConfigFile = None) -> None:
@@ -48,7 +48,7 @@ def status(name: Name = DEFAULT_NAME, as_json: AsJson = False, config: ConfigFil
 
 def down(name: Name = DEFAULT_NAME, config: ConfigFile = None) -> None:
     """
-    Stop what runs: calls end first, then the roles. Nothing to stop is no error.
+    Stop what runs: calls end first, then the roles, then the store. Nothing to stop is no error.
 
     [bold]Examples[/]
 
@@ -62,7 +62,7 @@ def down(name: Name = DEFAULT_NAME, config: ConfigFile = None) -> None:
         out.print(f"nothing runs under the name {name!r}", markup=False)
         return
     # Its own settings may differ from ours, so this waits a good deal longer than a stop in order takes.
-    timeout_s = 2 * (settings.control.drain_timeout_s + 2 * settings.supervisor.stop_grace_s)
+    timeout_s = 2 * (settings.control.drain_timeout_s + 3 * settings.supervisor.stop_grace_s)
     with out.status(f"stopping {escape(running.flow)}"):
         is_gone = identity.terminate(running.pid, running.start_ticks, timeout_s=timeout_s)
     if not is_gone:
@@ -71,8 +71,10 @@ def down(name: Name = DEFAULT_NAME, config: ConfigFile = None) -> None:
 
 
 async def _look(running: FlowStatus) -> Observation:
-    async with ControlPlaneReadiness(
-        target=running.target, internal_target=running.internal_target, graph=running.graph
+    async with ClusterReadiness(
+        targets=running.targets or (running.target,),
+        internal_targets=running.internal_targets or (running.internal_target,),
+        graph=running.graph,
     ) as readiness:
         return await readiness.look()
 
@@ -90,32 +92,49 @@ def _report_nothing(name: str, last: FlowStatus | None, *, as_json: bool) -> Non
 
 def _as_json(running: FlowStatus, seen: Observation) -> dict[str, Any]:
     values = dataclasses.asdict(running) | {"is_running": True, "is_serving": seen.is_serving}
-    for process in values["processes"]:
-        process["replica_state"] = _replica_state(process["role"], process["replica_id"], process["pid"], seen)
+    for process, shown in zip(running.processes, values["processes"], strict=True):
+        shown["replica_state"] = _replica_state(process, running, seen)
     return values
 
 
-def _replica_state(role: str, replica_id: str, pid: int, seen: Observation) -> str:
-    """What the control plane says of the process; its own answer for the control plane itself."""
-    if not role:
-        return "ANSWERING" if seen.is_answering else "SILENT"
-    of_process = (r.state for r in seen.replicas if (r.role, r.replica_id, r.process_id) == (role, replica_id, pid))
-    return next(of_process, "UNKNOWN")
+def _replica_state(process: ProcessStatus, running: FlowStatus, seen: Observation) -> str:
+    """What the control planes say of a replica; of themselves and of the store, whether they answer."""
+    if process.kind is ProcessKind.STORE:
+        return "ANSWERING" if process.state is ProcessState.READY else "SILENT"
+    if process.kind is ProcessKind.CONTROL:
+        controls = [other.name for other in running.processes if other.kind is ProcessKind.CONTROL]
+        return "ANSWERING" if seen.is_answering(controls.index(process.name)) else "SILENT"
+    life = (process.role, process.replica_id, process.pid)
+    return next((r.state for r in seen.replicas if (r.role, r.replica_id, r.process_id) == life), "UNKNOWN")
 
 
 def _show(running: FlowStatus, seen: Observation, now_s: float) -> None:
     out = terminal.console()
     health = Text("serving", "bold green") if seen.is_serving else Text("not serving", "bold red")
-    out.print(Text.assemble((running.graph, "bold"), " on ", (running.target, "bold"), ": ", health), soft_wrap=True)
+    targets = ", ".join(running.targets or (running.target,))
+    out.print(Text.assemble((running.graph, "bold"), " on ", (targets, "bold"), ": ", health), soft_wrap=True)
     uptime = terminal.seconds(now_s - running.started_unix_s)
-    out.print(f"{running.flow}, supervisor {running.pid}, up {uptime}\n", style="dim", markup=False, soft_wrap=True)
+    out.print(f"{running.flow}, supervisor {running.pid}, up {uptime}", style="dim", markup=False, soft_wrap=True)
+    for line in (*_rolling(running), *running.notes):
+        out.print(line, style="yellow", markup=False, soft_wrap=True)
+    out.print()
     out.print(_table(running, seen, now_s))
+
+
+def _rolling(running: FlowStatus) -> list[str]:
+    """What there is to say of a rolling restart."""
+    rolling = running.rolling
+    if rolling is None or (rolling.is_over and not rolling.error):
+        return []
+    if rolling.error:
+        return [f"the rolling restart stopped: {rolling.error.splitlines()[0]}"]
+    return [f"restarting {rolling.done + 1} of {rolling.total}: {rolling.process}"]
 
 
 def _table(running: FlowStatus, seen: Observation, now_s: float) -> Table:
     table = Table("process", "state", "replica", "pid", "up", "restarts", box=None, header_style="bold", pad_edge=False)
     for process in running.processes:
-        replica = _replica_state(process.role, process.replica_id, process.pid, seen).lower()
+        replica = _replica_state(process, running, seen).lower()
         table.add_row(
             process.name,
             Text(process.state, STYLES[process.state]),

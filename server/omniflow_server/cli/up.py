@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -24,12 +25,14 @@ from omniflow_server.cli import terminal
 from omniflow_server.cli.options import DEFAULT_NAME, ConfigFile, Name, SetFlags, load_settings
 from omniflow_server.cli.progress import Screen, how_to_call
 from omniflow_server.config import Flag, Settings
+from omniflow_server.control.settings import ControlSettings
 from omniflow_server.launch import identity, logs
 from omniflow_server.launch.plan import LaunchPlan, log_of, plan_launch
 from omniflow_server.launch.ports import resolve_listen
-from omniflow_server.launch.readiness import ControlPlaneReadiness
+from omniflow_server.launch.readiness import ClusterReadiness
 from omniflow_server.launch.state import StateFile, runtime_of
 from omniflow_server.launch.status import FlowStatus, Phase
+from omniflow_server.launch.store import choose_store
 from omniflow_server.launch.supervisor import Supervisor
 
 _LOOK_INTERVAL_S = 0.05
@@ -66,16 +69,22 @@ def up(
     sets: SetFlags = None,
 ) -> None:
     """
-    Start a flow: its control plane and its role processes; restart what dies; stop all with Ctrl+C.
+    Start a flow: its control planes, their metadata store and its role processes; restart what dies; stop all with Ctrl+C.
+
+    The store is the one that control.metadata_url or REDIS_URL names, else one of its own; several control planes listen on
+    ports in a row.
 
     [bold]Examples[/]
 
       omniflow up assistant
       omniflow up assistant --detach --listen 127.0.0.1:0
       omniflow up path/to/flow.py --name experiment
+      omniflow up assistant --set supervisor.control_planes=2
     """
     flags = [Flag(key="control.listen", text=listen, source="--listen")] if listen else []
     prepared = prepare(flow, name, load_settings(config, sets, *flags).settings)
+    for note in prepared.plan.notes:
+        terminal.warn(note)
     if detach:
         passed_on = ["--config", str(config)] if config else []
         passed_on += [word for text in sets or () for word in ("--set", text)]
@@ -88,11 +97,30 @@ def prepare(reference: str, name: str, settings: Settings) -> Prepared:
     """Loads and checks everything that can be checked before a process is started. Raises OmniFlowError."""
     flow = load_flow(reference)
     runtime = runtime_of(settings.supervisor, name)
-    with StateFile(runtime).held():  # before the address: that one is taken as well when the name is
-        listen = resolve_listen(settings.control.listen)
-    settings = replace(settings, control=replace(settings.control, listen=listen))
-    plan = plan_launch(flow, absolute_reference(reference), settings, name=name, runtime=runtime, python=sys.executable)
+    with StateFile(runtime).held():  # before the addresses: those are taken as well when the name is
+        settings = replace(settings, control=_resolved(settings))
+    plan = plan_launch(
+        flow,
+        absolute_reference(reference),
+        settings,
+        name=name,
+        runtime=runtime,
+        python=sys.executable,
+        store=choose_store(settings, runtime, os.environ, sys.executable),
+    )
     return Prepared(flow=flow, plan=plan, settings=settings)
+
+
+def _resolved(settings: Settings) -> ControlSettings:
+    """With addresses that are free, and one key of resume tokens for all control planes and all their lives: a token of a
+    process that ended is then answered with OWNER_LOST, not as a forged one."""
+    control, count = settings.control, settings.supervisor.control_planes
+    return replace(
+        control,
+        listen=resolve_listen(control.listen, count=count),
+        internal_listen=resolve_listen(control.internal_listen, count=count) if control.internal_listen else "",
+        resume_key=control.resume_key or secrets.token_hex(32),
+    )
 
 
 async def _run(prepared: Prepared) -> None:
@@ -100,8 +128,8 @@ async def _run(prepared: Prepared) -> None:
     out = terminal.console()
     plan = prepared.plan
     with Screen(out, lambda status: f"{_ready(prepared, status)}\n  stop     Ctrl+C") as screen:
-        async with ControlPlaneReadiness(
-            target=plan.target, internal_target=plan.internal_target, graph=plan.graph
+        async with ClusterReadiness(
+            targets=plan.targets, internal_targets=plan.internal_targets, graph=plan.graph
         ) as readiness:
             supervisor = Supervisor(plan, prepared.settings.supervisor, readiness, screen.update)
             with _signals_stop(supervisor, out):
@@ -183,5 +211,5 @@ def _ready(prepared: Prepared, status: FlowStatus, *, is_detached: bool = False)
 
 
 def _stop_timeout_s(settings: Settings) -> float:
-    """Longest time that a supervisor needs to stop in order: the control plane's grace, then that of the roles."""
-    return settings.control.drain_timeout_s + 2 * settings.supervisor.stop_grace_s + 5.0
+    """Longest time that a supervisor needs to stop in order: the graces of control planes, roles and the store."""
+    return settings.control.drain_timeout_s + 3 * settings.supervisor.stop_grace_s + 5.0

@@ -20,7 +20,7 @@ from omniflow.codec.error import status_to_proto
 from omniflow.common.v1 import tensor_pb2, value_pb2
 from omniflow.graph.v1 import graph_event_pb2, graph_service_pb2
 from omniflow.interface import Sampling
-from omniflow_core.control.balance import CallReplicas
+from omniflow_core.control.balancing import CallReplicas
 from omniflow_core.control.commands import (
     AckYields,
     CallUsage,
@@ -99,6 +99,7 @@ class Call:
         dispatcher: Dispatcher,
         spawn: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         on_terminal: Callable[[Call], None],
+        fence: int = 0,
     ) -> None:
         self.call_id = call_id
         self.tenant = tenant
@@ -112,6 +113,8 @@ class Call:
         self.start_head: tuple[bytes, bytes] | None = None
         """What all its starts on replicas have in common, in the reference and beside it."""
         self.session = spec.session
+        self.fence = fence
+        """Of the session's lease under which the call was accepted."""
         self.priority = spec.priority
         self.deadline_unix_s = _deadline_of(spec)
         """The call's own deadline."""

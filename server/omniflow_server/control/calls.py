@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf import timestamp_pb2
 
@@ -28,6 +28,7 @@ from omniflow_core.control.calls import Admission
 from omniflow_core.control.events import CallAdmitted, InputArrived
 from omniflow_core.control.scheduler import CallScheduler
 from omniflow_core.errors import OmniFlowError, Reason, Violation
+from omniflow_core.graph.plan import GraphPlan
 from omniflow_server.control.call import Call, Dispatcher
 from omniflow_server.control.carried import CarriedValue
 from omniflow_server.control.catalog import Catalog, CatalogEntry
@@ -51,6 +52,8 @@ MAX_ATTEMPTS = 3
 RESUME_TOKEN_TTL_S = 24 * 3600
 KEPT_REQUEST_IDS = 16_384
 """Request ids of forgotten calls that are still recognised: a repeat must not run the call again."""
+_ID_BYTES = 12
+"""Of a call's identifier, besides the epoch of its owner."""
 KEPT_CALLS = 1024
 """Ended calls kept at most, and bytes of their events and records: short calls are many, and memory is bounded."""
 KEPT_BYTES = 12 * 1024 * 1024
@@ -87,6 +90,14 @@ class KnownCall:
     """When its terminal event came; None before."""
 
 
+class CallListener(Protocol):
+    """Who keeps books on the calls of this process."""
+
+    def accepted(self, call: Call) -> None: ...
+
+    def ended(self, call: Call) -> None: ...
+
+
 class CallTable:
     """The calls of a control-plane process. All methods on the loop's thread."""
 
@@ -99,7 +110,14 @@ class CallTable:
         store: ValueStore,
         tokens: ResumeTokens,
         tasks: BackgroundTasks,
+        epoch: Callable[[], int] = lambda: 0,
+        check_room: Callable[[GraphPlan], None] = lambda _: None,
     ) -> None:
+        """`epoch` gives the life of this process that owns new calls; `check_room` raises for graphs it has no room for."""
+        self._check_room = check_room
+        self._epoch = epoch
+        self.listener: CallListener | None = None
+        """Is told of every call that is accepted and of every one that ends."""
         self._settings = settings
         self._catalog = catalog
         self._dispatcher = dispatcher
@@ -118,7 +136,7 @@ class CallTable:
         self._records: dict[str, _Record] = {}
         self._by_request: dict[tuple[str, str], _Record] = {}
         self._past_requests: OrderedDict[bytes, bytes] = OrderedDict()
-        """Call identifiers (12 bytes) by request key (16 bytes), of calls whose events are no longer kept."""
+        """Call identifiers (20 bytes) by request key (16 bytes), of calls whose events are no longer kept."""
         self._ended: OrderedDict[str, _Record] = OrderedDict()
         self._ended_bytes = 0
         self._idle = asyncio.Event()
@@ -132,10 +150,35 @@ class CallTable:
 
     # --- acceptance -------------------------------------------------------------------------------------------------
 
-    def accept(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> tuple[Call, bool]:
-        """A new call, or the one that the request id stands for (then True). Raises typed errors without a trace."""
+    def new_id(self) -> str:
+        """An identifier for a call: it names the life that owns it."""
+        return f"{secrets.token_hex(_ID_BYTES)}-{self._epoch():x}"
+
+    def knows_request(self, tenant: str, request_id: str) -> bool:
+        """The request id stands for a call of this process, running or past."""
+        key = (tenant, request_id)
+        return bool(request_id) and (key in self._by_request or _short(key) in self._past_requests)
+
+    def knows(self, call_id: str) -> bool:
+        """The call is one of this process, and is kept."""
+        return call_id in self._records
+
+    def check(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> None:
+        """Raises what `accept` would raise now for a new call."""
+        entry = self._catalog.get(graph)
+        check_inputs(entry.plan, spec, max_payload_bytes=self._settings.max_payload_bytes)
+        self._admission.check_limits(tenant)
+        self._check_room(entry.plan)
+
+    def accept(
+        self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str, call_id: str = "", fence: int = 0
+    ) -> tuple[Call, bool]:
+        """A new call, or the one that the request id stands for (then True). Raises typed errors without a trace.
+
+        `fence` is that of the session's lease; roles refuse what comes under a lower one than they have seen.
+        """
         self.forget_ended()
-        digest = _digest(graph, spec) if spec.request_id else b""
+        digest = digest_of_request(graph, spec) if spec.request_id else b""
         known = self._by_request.get((tenant, spec.request_id)) if spec.request_id else None
         if known is not None:
             return _joined(known, digest), True
@@ -143,17 +186,18 @@ class CallTable:
         if past is not None:
             raise OmniFlowError(
                 Reason.EVENTS_TRIMMED,
-                f"The request id belongs to call {past.hex()}, which has ended; its events are no longer kept.",
-                metadata={"call_id": past.hex()},
+                f"The request id belongs to call {_unpacked(past)}, which has ended; its events are no longer kept.",
+                metadata={"call_id": _unpacked(past)},
             )
         if self.is_draining:
-            raise OmniFlowError(Reason.DRAINING, "This process is shutting down; try again.", retry_after_s=1.0)
-        entry = self._catalog.get(graph)
+            raise draining()
+        call_id = call_id or self.new_id()
+        entry = self._catalog.pick(graph, spec.session or call_id)
         check_inputs(entry.plan, spec, max_payload_bytes=self._settings.max_payload_bytes)
-        call_id = secrets.token_hex(12)
+        self._check_room(entry.plan)
         arrival = self._admission.arrive(call_id, tenant=tenant, session=spec.session, supersede=spec.supersede)
         try:
-            record = self._make(call_id, tenant, spec, entry, digest)
+            record = self._make(call_id, tenant, spec, entry, digest, fence)
             self._log_accepted(record.call)
             assert record.inputs is not None, "a call cannot end before it has begun"
             record.inputs.start(spec)  # before others are ended for it: it may still be refused
@@ -165,11 +209,19 @@ class CallTable:
         except BaseException:
             self._abandon(call_id)
             raise
+        if self.listener is not None:
+            self.listener.accepted(record.call)
         self._run_if_ready(record)
         return record.call, False
 
     def _make(
-        self, call_id: str, tenant: str, spec: graph_service_pb2.CallSpec, entry: CatalogEntry, digest: bytes
+        self,
+        call_id: str,
+        tenant: str,
+        spec: graph_service_pb2.CallSpec,
+        entry: CatalogEntry,
+        digest: bytes,
+        fence: int,
     ) -> _Record:
         plan = entry.plan
         recorder = CallRecorder(limit_bytes=self._settings.call_record_size_bytes, began_ns=time.monotonic_ns())
@@ -190,6 +242,7 @@ class CallTable:
             dispatcher=self._dispatcher,
             spawn=self._tasks.create_task,
             on_terminal=self._on_terminal,
+            fence=fence,
         )
         inputs = InputLine(
             plan=plan,
@@ -311,12 +364,12 @@ class CallTable:
         self.forget_ended()
         record = self._records.get(call_id)
         if record is None:
-            raise OmniFlowError(
-                Reason.OWNER_LOST,
-                f"Call {call_id} is not known here: its process is gone, or its events have expired.",
-                metadata={"call_id": call_id},
-            )
+            raise owner_lost(call_id)
         return record.call
+
+    def id_in_token(self, token: str, *, tenant: str) -> str:
+        """The call that a resume token is for, of whichever process. Raises INVALID_RESUME_TOKEN."""
+        return self._tokens.check(token, tenant=tenant, now_unix_s=time.time())
 
     def find(self, call_id: str, *, tenant: str) -> Call:
         """A call of the tenant. Another tenant's call is as unknown as one that never was."""
@@ -365,6 +418,8 @@ class CallTable:
             record.kept_bytes = call.log.kept_bytes + call.recorder.seal(call.scheduler.active_count)
             self._ended[call.call_id] = record
             self._ended_bytes += record.kept_bytes
+            if self.listener is not None:
+                self.listener.ended(call)
         self.forget_ended()
         self._admit_next(self._admission.end(call.call_id))
         if not len(self._admission):
@@ -387,7 +442,7 @@ class CallTable:
                 self._remember(record)
 
     def _remember(self, record: _Record) -> None:
-        self._past_requests[_short(record.request_key)] = bytes.fromhex(record.call.call_id)
+        self._past_requests[_short(record.request_key)] = _packed(record.call.call_id)
         if len(self._past_requests) > KEPT_REQUEST_IDS:
             self._past_requests.popitem(last=False)
 
@@ -398,8 +453,12 @@ class CallTable:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            for record in reversed(list(self._records.values())):  # the newest first: no queued one may run in between
-                record.call.cancel(Reason.OWNER_LOST, "The process that owned the call shut down.")
+            self.lose_all("The process that owned the call shut down.")
+
+    def lose_all(self, message: str) -> None:
+        """Ends every call with OWNER_LOST."""
+        for record in reversed(list(self._records.values())):  # the newest first: no queued one may run in between
+            record.call.cancel(Reason.OWNER_LOST, message)
 
     def check_integrity(self) -> None:
         """Recomputes the invariants. For tests and idle drivers."""
@@ -420,7 +479,31 @@ def _short(request_key: tuple[str, str]) -> bytes:
     return hashlib.blake2b("\0".join(request_key).encode(), digest_size=16).digest()
 
 
-def _digest(graph: str, spec: graph_service_pb2.CallSpec) -> bytes:
+def _packed(call_id: str) -> bytes:
+    """A call's identifier in 20 bytes."""
+    drawn, _, epoch = call_id.partition("-")
+    return int(epoch, 16).to_bytes(8, "big") + bytes.fromhex(drawn)
+
+
+def _unpacked(packed: bytes) -> str:
+    return f"{packed[8:].hex()}-{int.from_bytes(packed[:8], 'big'):x}"
+
+
+def owner_lost(call_id: str) -> OmniFlowError:
+    """The error of whoever asks for a call whose process is gone."""
+    return OmniFlowError(
+        Reason.OWNER_LOST,
+        f"Call {call_id} is not known any more: its process is gone, or its events have expired.",
+        metadata={"call_id": call_id},
+    )
+
+
+def draining() -> OmniFlowError:
+    """The error of a process that shuts down."""
+    return OmniFlowError(Reason.DRAINING, "This process is shutting down; try again.", retry_after_s=1.0)
+
+
+def digest_of_request(graph: str, spec: graph_service_pb2.CallSpec) -> bytes:
     """What two requests with one id are told apart by."""
     return hashlib.sha256(graph.encode() + b"\0" + spec.SerializeToString(deterministic=True)).digest()
 

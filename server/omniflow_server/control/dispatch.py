@@ -1,8 +1,13 @@
 """Runs activations: inline here, or on a replica that is chosen once per call and node.
 
-Knows replicas and their streams; does not know graphs or order. An activation whose role has no ready replica waits for
-one (a restart takes a second or two); one that its replica has no room for waits in the replica's own queue here; one of
-a session-ordered node waits until those of the session's earlier calls have ended.
+    start ─▶ the session is ours for certain? ─▶ its gate is open? ─▶ inline
+                                                                   └▶ a replica is ready? ─▶ it has room? ─▶ sent
+                  each question may have to wait; what waits is dropped when its call ends
+
+Knows replicas and their streams; does not know graphs or order, nor how a replica is chosen (`replica_choice`). A restart of
+a role's only replica takes a second or two, and what is for it waits. Activations that wait for room of one replica are
+served fairly between tenants. What a replica does not take in after all (it drains, or others have filled it) is placed
+anew.
 """
 
 from __future__ import annotations
@@ -12,22 +17,24 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from omniflow.common.v1 import tensor_pb2
 from omniflow.large_values import ValueFetcher, ValueStore
 from omniflow.role.v1 import replica_pb2
-from omniflow_core.control.balance import Candidate
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
+from omniflow_core.control.fair_queue import FairQueue
 from omniflow_core.control.gates import GateKey, SessionGates
-from omniflow_core.errors import ErrorInfo, Reason
-from omniflow_core.graph.plan import PipelinePlan
+from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason, Violation
+from omniflow_core.graph.plan import GraphPlan, PipelinePlan
 from omniflow_core.graph.spec import NodeSpec
 from omniflow_server.control.call import Call
 from omniflow_server.control.inline import InlineExecutor
 from omniflow_server.control.link import ControlIdentity, ReplicaLink
 from omniflow_server.control.pipelines import PipelineMessages, PipelineRun
 from omniflow_server.control.registry import Registration, Registry, ReplicaKey
+from omniflow_server.control.replica_choice import ReplicaChoice
 from omniflow_server.control.segments import SegmentMessages
 from omniflow_server.control.starts import StartMessages
 from omniflow_server.control.tasks import BackgroundTasks
@@ -40,6 +47,30 @@ RELEASE_INTERVAL_S = 0.05
 """Releases of ended calls are collected this long: nobody waits for them, and short calls are many."""
 LAZY_RELEASE_INTERVAL_S = 1.0
 """The same for calls of which no replica is known to keep a value."""
+
+
+FULL_S = 0.1
+"""How long a replica that others have filled is left alone, unless it says otherwise."""
+OVERLOAD_RETRY_S = 1.0
+
+
+class Lease(Protocol):
+    """Whether what this process owns is its own for certain."""
+
+    @property
+    def has_lease(self) -> bool: ...
+
+    def when_decided(self, callback: Callable[[], None]) -> None:
+        """Calls back once that is known again."""
+
+
+class _Forever:
+    """The lease of a process that shares nothing."""
+
+    has_lease = True
+
+    def when_decided(self, callback: Callable[[], None]) -> None:
+        callback()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -69,7 +100,15 @@ class ReplicaDispatcher:
         runs_segments: bool,
         runs_pipelines: bool,
         on_connections_changed: Callable[[], object],
+        lease: Lease | None = None,
+        max_queue: float = 0.0,
     ) -> None:
+        """`max_queue`: activations that may wait for a role, as a multiple of those that its replicas run at once."""
+        self._lease = lease or _Forever()
+        self._max_queue = max_queue
+        self._unsure: list[tuple[Call, StartActivation]] = []
+        """Starts of sessions' calls that wait until it is known whether the sessions are still ours."""
+        self._choice = ReplicaChoice(queued=lambda link: len(self._queued[link.registration.key]))
         self._registry = registry
         self._identity = identity
         self._inline = inline
@@ -86,8 +125,7 @@ class ReplicaDispatcher:
         self._link_tasks: dict[ReplicaKey, asyncio.Task[None]] = {}
         self._on_connections_changed = on_connections_changed
         self._waiting: dict[str, deque[_Waiting]] = defaultdict(deque)
-        self._queued: dict[ReplicaKey, deque[tuple[Call, StartActivation]]] = defaultdict(deque)
-        self._turns: dict[str, int] = defaultdict(int)
+        self._queued: dict[ReplicaKey, FairQueue[tuple[Call, StartActivation]]] = defaultdict(FairQueue)
         self._gates = SessionGates()
         self._gated: dict[tuple[str, int], tuple[Call, StartActivation]] = {}
         """Starts that wait for an earlier call of their session, by call and activation."""
@@ -101,6 +139,23 @@ class ReplicaDispatcher:
 
     def start(self, call: Call, command: StartActivation) -> None:
         """Runs an activation; what comes of it arrives at the call as events."""
+        if call.fence and not self._lease.has_lease:
+            if not self._unsure:
+                self._lease.when_decided(self._start_unsure)
+            self._unsure.append((call, command))
+        else:
+            self._start(call, command)
+
+    def _start_unsure(self) -> None:
+        """Calls that were lost meanwhile have dropped their starts."""
+        waiting, self._unsure = self._unsure, []
+        for call, command in waiting:
+            try:
+                self.start(call, command)
+            except Exception as error:
+                call.fail_command(command, error)
+
+    def _start(self, call: Call, command: StartActivation) -> None:
         if command.node.gate < 0 or not call.session or self._enter_gate(call, command):
             self._begin(call, command)
         else:
@@ -176,32 +231,28 @@ class ReplicaDispatcher:
 
     # --- choice of a replica ------------------------------------------------------------------------------------------
 
-    def _replica_for(self, call: Call, spec: NodeSpec) -> ReplicaLink | None:
-        """The replica of the call's node: the first choice holds until that replica is lost, also while it drains."""
+    def _replica_for(self, call: Call, command: StartActivation, spec: NodeSpec) -> ReplicaLink | None:
+        """The replica of the call's node: the first choice holds until that replica is lost, or takes nothing more.
+
+        Until a draining replica refuses, it keeps what it has begun: its caches are warm for the call.
+        """
         kept = call.replicas.kept(spec)
         known = self._links_by_name.get(kept) if kept is not None else None
-        if known is not None and known.is_connected:
+        if known is not None and known.is_connected and not known.is_refusing:
             call.used_replicas.add(known)  # it may be a new life of the replica that was chosen
             return known
         ready = [
             link
             for link in self._links_by_role.get(spec.role, ())
-            if link.is_connected and link.registration.is_ready and spec.interface in link.interfaces
+            if link.is_connected
+            and not link.is_refusing
+            and link.registration.is_ready
+            and spec.interface in link.interfaces
         ]
-        if len(ready) < 2:
-            if not ready:
-                return None
-            call.replicas.keep(spec, ready[0].name)
-            call.used_replicas.add(ready[0])
-            return ready[0]
-        candidates = [
-            Candidate(key=link.name, load=link.in_flight + len(self._queued[link.registration.key])) for link in ready
-        ]
-        self._turns[spec.name] += 1
-        affinity = call.session or call.call_id
-        chosen = call.replicas.replica_for(spec, candidates, turn=self._turns[spec.name], affinity=affinity)
-        assert chosen is not None, "one of several is chosen"
-        link = self._links_by_name[chosen.key]
+        if not ready:
+            return None
+        link = ready[0] if len(ready) == 1 else self._choice.choose(call, command, spec, ready)
+        call.replicas.keep(spec, link.name)
         call.used_replicas.add(link)
         return link
 
@@ -225,7 +276,7 @@ class ReplicaDispatcher:
         for item in waiting:
             spec = item.command.node.spec
             assert spec is not None
-            link = self._replica_for(item.call, spec)
+            link = self._replica_for(item.call, item.command, spec)
             if link is None:
                 self._waiting[role].append(item)
             else:
@@ -236,7 +287,7 @@ class ReplicaDispatcher:
         """Starts the activation on a replica, or lets it wait for one."""
         spec = command.node.spec
         assert spec is not None
-        link = self._replica_for(call, spec)
+        link = self._replica_for(call, command, spec)
         if link is None:
             self._wait(call, command, spec)
         else:
@@ -246,14 +297,20 @@ class ReplicaDispatcher:
 
     def _start_on(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
         key = link.registration.key
+        spec = command.node.spec
+        assert spec is not None
+        self._choice.given(link, call, command, spec)
         if self._queued[key] or not link.has_room:
-            self._queued[key].append((call, command))
+            self._queued[key].push(call.tenant, (call, command))
             return
         self._send_start(link, call, command)
 
     def _send_start(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
+        spec = command.node.spec
+        assert spec is not None
+        self._choice.started(link, call, spec)
         if command.node.pipeline is not None and self._pipelines is not None:
-            stages = self._stages_of(call, command.node.pipeline, link)
+            stages = self._stages_of(call, command, command.node.pipeline, link)
             if stages:
                 self._send_pipeline(link, call, command, stages, self._pipelines)
                 return
@@ -269,13 +326,15 @@ class ReplicaDispatcher:
             return
         call.running[command.activation_id] = link
 
-    def _stages_of(self, call: Call, plan: PipelinePlan, first: ReplicaLink) -> list[ReplicaLink]:
+    def _stages_of(
+        self, call: Call, command: StartActivation, plan: PipelinePlan, first: ReplicaLink
+    ) -> list[ReplicaLink]:
         """Replicas of a pipeline's nodes after the first; empty when one is missing or cannot: then it runs node by node."""
         if not first.replica.runs_pipelines:
             return []
         links: list[ReplicaLink] = []
         for spec in plan.nodes[1:]:
-            link = self._replica_for(call, spec)
+            link = self._replica_for(call, command, spec)
             if link is None or link.is_interrupted or not link.replica.runs_pipelines:
                 return []
             links.append(link)
@@ -306,11 +365,70 @@ class ReplicaDispatcher:
         entry = self._gates.entry_of(key, call.call_id, activation_id) if key is not None else None
         return entry.ordinal if entry is not None else 0
 
-    def _on_room(self, key: ReplicaKey) -> None:
-        link = self._links.get(key)
+    # --- LinkListener ---------------------------------------------------------------------------------------------------
+
+    def on_idle(self, link: ReplicaLink) -> None:
+        """Sends what waits for room of the replica."""
+        key = link.registration.key
         # The queue is looked up each time: a start that cannot be sent ends its call, which may replace the queue.
-        while link is not None and link.has_room and self._queued[key]:
-            self._send_start(link, *self._queued[key].popleft())
+        while self._links.get(key) is link and link.has_room and self._queued[key]:
+            self._send_start(link, *self._queued[key].pop())
+
+    def on_ended(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo | None) -> None:
+        """Notes how the replica did."""
+        if self._choice.ended(link, call, command, error):
+            log.warning("%s fails again and again, and is left alone for a while", link.name)
+
+    def on_refused(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo) -> bool:
+        """Places an activation anew that a replica has not taken in; not when its call wants nothing more."""
+        self._choice.taken_back(call, command.activation_id)
+        call.running.pop(command.activation_id, None)
+        if not call.takes_input:
+            return False
+        if error.reason is Reason.DRAINING:
+            link.is_refusing = True
+        else:
+            self._leave_alone(link, error.retry_after_s or FULL_S)
+        self._find_replica(call, command)
+        return True
+
+    def _leave_alone(self, link: ReplicaLink, seconds: float) -> None:
+        """Others have filled the replica: this process does not know when it has room again."""
+        loop = asyncio.get_running_loop()
+        link.full_until_s = loop.time() + seconds
+        loop.call_later(seconds, self._try_again, link)
+
+    def _try_again(self, link: ReplicaLink) -> None:
+        if link.full_until_s <= asyncio.get_running_loop().time():
+            link.full_until_s = 0.0
+            self.on_idle(link)
+
+    # --- overload -------------------------------------------------------------------------------------------------------
+
+    def check_room(self, plan: GraphPlan) -> None:
+        """Raises TOO_MANY_CALLS when too much waits for a role of the graph already: more would only wait longer."""
+        if not self._max_queue:
+            return
+        for role in plan.roles:
+            waiting, capacity = self._waiting_for(role)
+            if capacity and waiting >= max(1.0, self._max_queue * capacity):
+                raise OmniFlowError(
+                    Reason.TOO_MANY_CALLS,
+                    f"{waiting} activations wait for role {role!r}, whose replicas run {capacity} at once; try again later.",
+                    violations=(
+                        Violation(field="max_queue", description=f"the limit is {self._max_queue:g} x {capacity}"),
+                    ),
+                    metadata={"role": role},
+                    retry_after_s=OVERLOAD_RETRY_S,
+                )
+
+    def _waiting_for(self, role: str) -> tuple[int, int]:
+        """Activations that wait for a role, and those that its replicas run at once; 0 for no limit."""
+        links = [link for link in self._links_by_role.get(role, ()) if link.is_connected]
+        waiting = len(self._waiting[role]) if role in self._waiting else 0
+        waiting += sum(len(self._queued[link.registration.key]) for link in links)
+        limits = [link.replica.max_activations for link in links]
+        return waiting, sum(limits) if all(limits) else 0
 
     # --- ends that replicas do not report -----------------------------------------------------------------------------
 
@@ -335,6 +453,10 @@ class ReplicaDispatcher:
             return owner is call and activation_id in (0, command.activation_id)
 
         dropped: list[StartActivation] = []
+        unsure = [command for owner, command in self._unsure if is_meant(owner, command)]
+        if unsure:
+            self._unsure = [item for item in self._unsure if not is_meant(*item)]
+            dropped.extend(unsure)
         for place, gated in list(self._gated.items()):
             if is_meant(*gated):
                 del self._gated[place]
@@ -346,11 +468,10 @@ class ReplicaDispatcher:
             for item in meant:
                 item.give_up.cancel()
                 dropped.append(item.command)
-        for key, queue in self._queued.items():
-            unsent = [command for owner, command in queue if is_meant(owner, command)]
-            if unsent:
-                self._queued[key] = deque(item for item in queue if not is_meant(*item))
-                dropped.extend(unsent)
+        for queue in self._queued.values():
+            for _, command in queue.remove(lambda item: is_meant(*item)) if queue else ():
+                self._choice.taken_back(call, command.activation_id)
+                dropped.append(command)
         return dropped
 
     def _fail(self, call: Call, command: StartActivation, error: ErrorInfo) -> None:
@@ -385,7 +506,7 @@ class ReplicaDispatcher:
             return
         if old is not None:
             self._disconnect(old)
-        link = ReplicaLink(registration, self._identity, on_idle=lambda: self._on_room(key))
+        link = ReplicaLink(registration, self._identity, self)
         self._links[key] = self._links_by_name[link.name] = link
         self._links_by_role[registration.replica.role].append(link)
         self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
@@ -400,6 +521,7 @@ class ReplicaDispatcher:
 
     def _drop_link(self, link: ReplicaLink) -> None:
         del self._links[link.registration.key]
+        self._choice.forget(link)
         self._links_by_role[link.registration.replica.role].remove(link)
         if self._links_by_name.get(link.name) is link:
             del self._links_by_name[link.name]
@@ -431,9 +553,10 @@ class ReplicaDispatcher:
 
     def _requeue(self, link: ReplicaLink) -> None:
         """What was not sent yet looks for another replica."""
-        queue = self._queued.pop(link.registration.key, deque())
+        queue = self._queued.pop(link.registration.key, None)
         self._on_connections_changed()
-        for call, command in queue:
+        for call, command in queue or ():
+            self._choice.taken_back(call, command.activation_id)
             self._find_replica(call, command)
 
     def connected_roles(self, roles: Iterable[str]) -> set[str]:

@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
@@ -58,38 +58,59 @@ class ControlIdentity:
     """Same-host lanes that it takes, the one it prefers first."""
 
 
+class LinkListener(Protocol):
+    """Who is told what becomes of activations on links, before their calls are."""
+
+    def on_idle(self, link: ReplicaLink) -> None:
+        """The replica takes work again."""
+
+    def on_ended(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo | None) -> None:
+        """An activation has ended on the replica: well, or with an error."""
+
+    def on_refused(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo) -> bool:
+        """The replica has not taken an activation in. False when it is to fail with the error."""
+
+
 class _InFlight:
     """An activation on this link."""
 
-    __slots__ = ("activation_id", "attempt", "call", "has_segment", "node", "pipeline", "run")
+    __slots__ = ("call", "command", "has_segment", "pipeline", "run")
 
-    def __init__(
-        self,
-        call: Call,
-        activation_id: int,
-        node: str,
-        attempt: int,
-        has_segment: bool,
-        pipeline: PipelineRun | None,
-    ) -> None:
+    def __init__(self, call: Call, command: StartActivation, has_segment: bool, pipeline: PipelineRun | None) -> None:
         self.call = call
-        self.activation_id = activation_id
-        self.node = node
-        self.attempt = attempt
+        self.command = command
         self.has_segment = has_segment
         self.run: HostedRun | None = None
         """What the replica starts below it inside the segment that it was started with."""
         self.pipeline = pipeline
         """What its yields go through, which do not come back here."""
 
+    @property
+    def activation_id(self) -> int:
+        return self.command.activation_id
+
+    @property
+    def attempt(self) -> int:
+        return self.command.attempt
+
+    @property
+    def node(self) -> str:
+        return self.command.node.name
+
 
 class ReplicaLink:
     """A link to a replica, from its hello to its loss. `run` is its life; all methods on the loop's thread."""
 
-    def __init__(self, registration: Registration, identity: ControlIdentity, *, on_idle: Callable[[], None]) -> None:
+    def __init__(self, registration: Registration, identity: ControlIdentity, listener: LinkListener) -> None:
         self.registration = registration
         self._identity = identity
-        self._on_idle = on_idle
+        self._listener = listener
+        self.foreign_load = 0
+        """Activations on the replica that others have started, as it reported last."""
+        self.is_refusing = False
+        """The replica has refused an activation because it drains; it takes no other."""
+        self.full_until_s = 0.0
+        """The replica takes nothing before that time of the loop: others keep it busy."""
         self._in_flight: dict[int, _InFlight] = {}
         self._exits: dict[int, PipelineRun] = {}
         """Pipelines whose last node is on this replica, by the handle that its yields come under."""
@@ -105,6 +126,7 @@ class ReplicaLink:
 
     def renew(self, registration: Registration) -> None:
         """The same life of the replica has registered again."""
+        self.is_refusing = False
         self.registration = registration
         self.interfaces = frozenset(registration.replica.interfaces)
 
@@ -138,7 +160,7 @@ class ReplicaLink:
     @property
     def has_room(self) -> bool:
         """It takes another activation now: one that is sent while the link is interrupted would be lost with it."""
-        if self._session.is_interrupted:
+        if self._session.is_interrupted or self.full_until_s:
             return False
         limit = self.registration.replica.max_activations
         return not limit or len(self._in_flight) < limit
@@ -162,7 +184,7 @@ class ReplicaLink:
         if len(frame) > MAX_FRAME_BYTES:
             raise _too_large(node, len(frame))
         self._next_handle += 1
-        in_flight = _InFlight(call, command.activation_id, node, command.attempt, has_segment, pipeline)
+        in_flight = _InFlight(call, command, has_segment, pipeline)
         self._in_flight[handle] = in_flight
         self._handles[call.call_id, command.activation_id] = handle
         if pipeline is not None:
@@ -261,7 +283,13 @@ class ReplicaLink:
             self.is_connected = True
             on_connected(self)
 
-        return LinkSession(self.name, hello, on_hello=on_hello, on_message=self._handle_frame, on_resumed=self._on_idle)
+        return LinkSession(
+            self.name,
+            hello,
+            on_hello=on_hello,
+            on_message=self._handle_frame,
+            on_resumed=lambda: self._listener.on_idle(self),
+        )
 
     def _send(self, frame: bytes) -> None:
         self._session.outbox.send(frame)
@@ -275,6 +303,9 @@ class ReplicaLink:
                 run = self._exits.get(result.handle)
                 if run is not None and kind == "yield":
                     run.yielded(getattr(result, "yield"))
+                elif kind == "load":
+                    reported = result.load.running + result.load.waiting
+                    self.foreign_load = max(0, reported - len(self._in_flight))
                 continue  # else a heartbeat, or a result of an activation that has ended here
             if kind == "completed":
                 self._on_completed(result.handle, in_flight, result.completed)
@@ -290,7 +321,7 @@ class ReplicaLink:
                 event = graph_event_pb2.GraphEvent(node=in_flight.node, progress=result.progress)
                 in_flight.call.append_event(event)
         if not had_room and self.has_room:
-            self._on_idle()
+            self._listener.on_idle(self)
 
     def _on_accepted(self, handle: int, in_flight: _InFlight) -> None:
         call, activation_id = in_flight.call, in_flight.activation_id
@@ -317,6 +348,7 @@ class ReplicaLink:
     def _on_completed(self, handle: int, in_flight: _InFlight, message: pb.ActivationCompleted) -> None:
         if in_flight.pipeline is not None:
             self._forget_handle(handle, in_flight)
+            self._listener.on_ended(self, in_flight.call, in_flight.command, None)
             in_flight.pipeline.completed(message)
             return
         self._forget(handle, in_flight)
@@ -329,8 +361,14 @@ class ReplicaLink:
         in_flight.call.handle(event)
 
     def _on_failed(self, handle: int, in_flight: _InFlight, message: pb.ActivationFailed) -> None:
-        self._forget(handle, in_flight)
         error = results.error_of(message, in_flight.node)
+        if message.is_refused and message.is_retryable and in_flight.pipeline is None:
+            self._forget_handle(handle, in_flight)
+            if self._listener.on_refused(self, in_flight.call, in_flight.command, error):
+                return
+            in_flight.call.activation_ended(in_flight.activation_id)
+        else:
+            self._forget(handle, in_flight, error)
         if message.is_retryable and error.reason is Reason.DRAINING:
             error = self._lost(in_flight)  # for its activations a replica that was shut down is as good as dead
         self._fail(in_flight, error)
@@ -347,16 +385,19 @@ class ReplicaLink:
         del self._in_flight[handle]
         del self._handles[in_flight.call.call_id, in_flight.activation_id]
 
-    def _forget(self, handle: int, in_flight: _InFlight) -> None:
+    def _forget(self, handle: int, in_flight: _InFlight, error: ErrorInfo | None = None) -> None:
         self._forget_handle(handle, in_flight)
+        self._listener.on_ended(self, in_flight.call, in_flight.command, error)
         in_flight.call.activation_ended(in_flight.activation_id)
 
     def _lose_all(self) -> None:
         lost, self._in_flight = self._in_flight, {}
         self._handles.clear()
         for in_flight in lost.values():
+            error = self._lost(in_flight)
+            self._listener.on_ended(self, in_flight.call, in_flight.command, error)
             in_flight.call.activation_ended(in_flight.activation_id)
-            self._fail(in_flight, self._lost(in_flight))
+            self._fail(in_flight, error)
         exits, self._exits = self._exits, {}
         for run in exits.values():
             run.lost()

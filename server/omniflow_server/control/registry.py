@@ -1,11 +1,16 @@
 """Which replicas there are: registrations, leases, and who is told of changes.
 
-State only: the servicer translates messages, the dispatcher opens streams to replicas, a timer of the process calls
-`expire`. A replica is its (role, replica_id); a new incarnation replaces the old one at once and for good.
+    registered here         leases by this process's clock, kept alive here
+    adopted                 registered with another control plane, or found by discovery: whoever adopted it forgets it
+
+State only: the servicer translates messages, `ReplicaDirectory` shares registrations with other control planes, the
+dispatcher opens streams to replicas, a timer of the process calls `expire`. A replica is its (role, replica_id); a new
+incarnation replaces the old one at once and for good.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +35,8 @@ class Registration:
     drain_grace_s: float | None = None
     has_stream: bool = False
     """A stream to the replica is open. Its heartbeats are better proof of life than the lease, which may then run out."""
+    is_adopted: bool = False
+    """Not registered here."""
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=REPLACED_KEPT))
     """Earlier incarnations."""
 
@@ -63,6 +70,17 @@ class Registry:
 
     def find(self, role: str, replica_id: str) -> Registration | None:
         return self._by_key.get((role, replica_id))
+
+    def by_lease(self, lease_id: str) -> Registration | None:
+        return self._by_lease.get(lease_id)
+
+    def end_lease(self, lease_id: str) -> None:
+        """The lease is good no more: its replica is asked to register again, and stays known for a lease at most."""
+        registration = self._by_lease.get(lease_id)
+        if registration is not None and not registration.is_adopted:
+            del self._by_lease[lease_id]
+            registration.lease_id = secrets.token_urlsafe(18)
+            self._by_lease[registration.lease_id] = registration
 
     def register(self, replica: replica_pb2.Replica, now_s: float) -> Registration:
         """Takes a replica in, in place of an earlier incarnation. The same one again gets a new lease.
@@ -104,6 +122,34 @@ class Registry:
         registration.replica.state = replica_pb2.REPLICA_STATE_DRAINING
         self._changed(registration)
 
+    def adopt(self, replica: replica_pb2.Replica, *, lease_id: str, drain_grace_s: float | None) -> Registration:
+        """Takes in what somebody else knows of a replica. It stays until it is forgotten, or registers here."""
+        known = self._by_key.get((replica.role, replica.replica_id))
+        if known is None or known.replica.incarnation_id != replica.incarnation_id:
+            made = self._registration_of(replica, known, 0.0)
+            if known is not None:
+                del self._by_lease[known.lease_id]
+            self._by_key[made.key] = known = made
+        elif (known.lease_id, known.replica.state, known.drain_grace_s) == (lease_id, replica.state, drain_grace_s):
+            known.expire_s = math.inf if known.is_adopted else known.expire_s
+            return known
+        else:
+            del self._by_lease[known.lease_id]
+            known.replica = replica
+        known.lease_id, known.drain_grace_s = lease_id, drain_grace_s
+        known.is_adopted, known.expire_s = True, math.inf
+        self._by_lease[lease_id] = known
+        self._changed(known)
+        return known
+
+    def forget(self, role: str, replica_id: str) -> None:
+        """An adopted replica is known no more. One with a stream is kept until that ends, whatever others say of it."""
+        known = self._by_key.get((role, replica_id))
+        if known is not None and known.is_adopted:
+            known.expire_s = 0.0
+            if not known.has_stream:
+                self._remove(known)
+
     def deregister(self, lease_id: str) -> None:
         """Forgets a replica; repeats are harmless."""
         registration = self._by_lease.get(lease_id)
@@ -118,13 +164,15 @@ class Registry:
     def extend_all(self, seconds: float) -> None:
         """Makes every lease longer: by the time that this process stood still and heard nobody."""
         for registration in self._by_key.values():
-            registration.expire_s += seconds
+            if not registration.is_adopted:
+                registration.expire_s += seconds
 
     def _registration_of(self, replica: replica_pb2.Replica, old: Registration | None, now_s: float) -> Registration:
         """A new registration, or the old one under a new lease: who holds it sees the change, and its stream goes on."""
         lease_id, expire_s = secrets.token_urlsafe(18), now_s + self.lease_ttl_s
         if old is not None and old.replica.incarnation_id == replica.incarnation_id:
             old.replica, old.lease_id, old.expire_s, old.drain_grace_s = replica, lease_id, expire_s, None
+            old.is_adopted = False
             return old
         made = Registration(replica=replica, lease_id=lease_id, expire_s=expire_s, load=replica_pb2.ReplicaLoad())
         if old is not None:

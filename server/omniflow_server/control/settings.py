@@ -19,7 +19,19 @@ class ControlSettings:
     """Lanes to roles of this host, tried before gRPC in this order where a role offers them: unix-frames, zmq-ipc. The
     roles that `omniflow up` starts listen on the same; none: gRPC only."""
     control_id: str = "control-0"
-    """Identifier of the process, kept across restarts."""
+    """Identifier of the process, kept across restarts; each process of a cluster has its own."""
+    advertise: str = ""
+    """gRPC target under which roles and other control planes reach `internal_listen`; empty: the same."""
+    metadata_url: str = ""
+    """Metadata store that the control planes of a cluster share: redis://host:port/0, rediss:// with TLS, or
+    unix:///path/to/socket, with user:password@ where one is wanted. Empty: REDIS_URL, or REDIS_HOST with REDIS_PORT and
+    REDIS_PASSWORD; without those this process keeps it in memory, and is alone. `omniflow up` starts a store by itself."""
+    metadata_namespace: str = "default"
+    """Begins the names of all keys in the store, so that clusters can share one."""
+    allow_volatile_store: bool = False
+    """Use a store that does not write what it is told to disk; it forgets owners and graphs when it stops."""
+    owner_lease_ttl_s: float = 1.5
+    """How long the other control planes wait for one that is silent before they take its sessions over."""
     interfaces: tuple[str, ...] = ()
     """Interfaces that graphs may name besides those of the installed flows; "*" enables every registered one."""
     flows: tuple[str, ...] = ()
@@ -28,6 +40,10 @@ class ControlSettings:
     """Calls that are admitted or queued at once; more is TOO_MANY_CALLS."""
     max_calls_per_tenant: int = 1024
     """The same for one tenant."""
+    max_queue: float = 8.0
+    """Activations that may wait for a role, as a multiple of those that its replicas run at once; a new call of a graph that
+    needs the role is refused with TOO_MANY_CALLS beyond it. 1 keeps an admitted call within about twice the time of one
+    that waits for nobody. 0: no limit."""
     event_log_size_bytes: int = 8 * 1024 * 1024
     """Events of one call kept for a slow or lost reader; producers wait beyond it."""
     call_record_size_bytes: int = 1024 * 1024
@@ -43,6 +59,12 @@ class ControlSettings:
     """How long an activation waits for a ready replica of its role; longer than a restart with its model load."""
     lease_ttl_s: float = 3.0
     """Lease of a role replica."""
+    replicas: tuple[str, ...] = ()
+    """Roles that do not register: gRPC targets of their replicas as ROLE=TARGET, such as llm=10.0.0.7:7800."""
+    dns_replicas: tuple[str, ...] = ()
+    """Roles whose replicas are the addresses of a name, as ROLE=HOST:PORT, such as llm=llm.default.svc:7800."""
+    discovery_interval_s: float = 5.0
+    """How often names are resolved and replicas that did not answer are tried again."""
     max_payload_bytes: int = 1024 * 1024 * 1024 - 1
     """Largest payload that a client may announce."""
     spool_bytes: int = 2 * 1024 * 1024 * 1024

@@ -82,6 +82,8 @@ class StartMessages:
         message = pb.StartActivation(
             tenant=call.tenant, session=call.session, byte_credit=self._byte_credit, priority=call.priority
         )
+        if call.fence:
+            message.session_fence = call.fence
         if call.spec.HasField("deadline"):
             message.deadline.CopyFrom(call.spec.deadline)
         if call.spec.HasField("sampling"):

@@ -1,4 +1,4 @@
-"""Keeping one process up: start, wait, start again after a pause, until told to stop or given up.
+"""Keeping one process up: start, wait, start again after a pause, until told to stop or given up; or anew when told so.
 
 What it does not know: what the process is for, and when it is ready; somebody tells it by `mark_ready`.
 """
@@ -37,6 +37,8 @@ class Child:
         )
         self.failure = ""
         """Why it was given up; empty while it was not."""
+        self.is_failing = False
+        """It does not come back by itself after `restart`: it ended too often, or said that it was started wrongly."""
         self._policy = RestartPolicy(
             delay_s=settings.restart_delay_s,
             delay_max_s=settings.restart_delay_max_s,
@@ -49,6 +51,9 @@ class Child:
         self._process: Process | None = None
         self._ready_since: float | None = None
         self._is_stopping = asyncio.Event()
+        self._is_renewed = False
+        self._woken = asyncio.Event()
+        """Ends a pause between two lives."""
         self._killer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -57,7 +62,11 @@ class Child:
             death = await self._live()
             if self._is_stopping.is_set() or death is None:
                 break
+            if self._is_renewed:
+                self._renew()
+                continue
             self._restarts = self._restarts.after(death, self._policy)
+            self.is_failing = self._restarts.is_failing(death, self._policy)
             if self._restarts.is_hopeless(death, self._policy):
                 self._give_up(death)
                 return
@@ -69,24 +78,32 @@ class Child:
         """The process takes work."""
         if self.status.state is ProcessState.STARTING and self._process is not None:
             self._ready_since = asyncio.get_running_loop().time()
+            self.is_failing = False
             self._move(ProcessState.READY)
 
     def stop(self) -> None:
         """Asks the process to end (SIGTERM), kills it after its grace; a process that is down is not started again."""
         self._is_stopping.set()
-        if self._process is None or self._killer is not None:
+        self._woken.set()
+        self._terminate()
+
+    def restart(self) -> None:
+        """Asks the process to end as `stop` does, and starts it anew with a fresh log; one that pauses is started now.
+
+        Nothing for a process that is stopping for good, or was given up.
+        """
+        if self._is_stopping.is_set() or self.status.state is ProcessState.FAILED:
             return
-        self._move(ProcessState.STOPPING)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-        self._killer = asyncio.get_running_loop().call_later(self.spec.stop_grace_s, self.kill)
+        self._is_renewed = True
+        self.is_failing = False
+        self._woken.set()
+        self._terminate()
 
     def kill(self) -> None:
         """Ends the process and what it started, at once."""
         self._is_stopping.set()
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._woken.set()
+        self._kill_group()
 
     def bound_log(self) -> None:
         """Rotates the log when it has grown too large."""
@@ -98,13 +115,11 @@ class Child:
         try:
             self._process = await asyncio.shield(spawning)
             self._show_birth(self._process.pid)
-            if self._is_stopping.is_set():  # told while it was being started
-                self.stop()
+            if self._is_stopping.is_set() or self._is_renewed:  # told while it was being started
+                self._terminate()
             status = await self._process.wait()
         except OSError as problem:
-            self.failure = f"{self.spec.name} cannot be started: {self.spec.argv[0]}: {problem.strerror}"
-            self._move(ProcessState.FAILED)
-            return None
+            return self._not_started(f"cannot be started: {self.spec.argv[0]}: {problem.strerror}")
         except asyncio.CancelledError:
             self._process = await spawning  # it may be half-way there, and nobody else knows of it
             self.kill()
@@ -113,9 +128,31 @@ class Child:
         self._process = None
         return self._end_of_life(status)
 
+    def _not_started(self, cause: str) -> Death | None:
+        if self._restarts.has_been_ready:  # the others go on; an interpreter that is being replaced may be there again
+            return Death(status=0, ready_for_s=None, cause=cause)
+        self.failure = f"{self.spec.name} {cause}"
+        self._move(ProcessState.FAILED)
+        return None
+
+    def _terminate(self) -> None:
+        """SIGTERM, and SIGKILL after the grace."""
+        if self._process is None or self._killer is not None:
+            return
+        self._move(ProcessState.STOPPING)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        self._killer = asyncio.get_running_loop().call_later(self.spec.stop_grace_s, self._kill_group)
+
+    def _kill_group(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def _end_of_life(self, status: int) -> Death:
         if self._killer is not None:
             self._killer.cancel()
+            self._killer = None
         now = asyncio.get_running_loop().time()
         ready_for_s = None if self._ready_since is None else now - self._ready_since
         self._ready_since = None
@@ -145,11 +182,24 @@ class Child:
 
     async def _pause(self, death: Death) -> None:
         delay_s = self._restarts.delay_s(self._policy)
+        self._woken.clear()
         self._move(ProcessState.RESTARTING, death=f"{death}; next start in {delay_s:.1f} s{self._last_words(death)}")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._is_stopping.wait(), delay_s)
+            await asyncio.wait_for(self._woken.wait(), delay_s)
+        if self._is_stopping.is_set():
             return
-        self._move(ProcessState.STARTING, restarts=self.status.restarts + 1)
+        if self._is_renewed:
+            self._renew()
+        else:
+            self._move(ProcessState.STARTING, restarts=self.status.restarts + 1)
+
+    def _renew(self) -> None:
+        """Before a life that somebody asked for: no pause, no death to be counted, and never given up for good."""
+        self._is_renewed = False
+        self.is_failing = False
+        self._restarts = Restarts(has_been_ready=True)
+        logs.rotate(self.spec.log, keep=self._settings.log_keep)
+        self._move(ProcessState.STARTING)
 
     def _last_words(self, death: Death) -> str:
         """The last line of the log, when the process ended by itself: most say there why."""

@@ -1,8 +1,9 @@
 """What `omniflow up` starts: a flow and the settings in, the processes out. Pure: nothing is read, opened or started.
 
-Flow assistant                        control   python -m omniflow_server.launch.control .../control.json
-  role llm, 2 replicas        ──▶     llm-0     <python of its environment> -m omniflow_roles serve --role llm ...
-  role tts                            llm-1
+Flow assistant                        store     python -m omniflow_server.data.metadata.embedded ...
+  role llm, 2 replicas        ──▶     control   python -m omniflow_server.launch.control .../control.json
+  role tts                            llm-0     <python of its environment> -m omniflow_roles serve --role llm ...
+                                      llm-1
                                       tts-0
 """
 
@@ -20,14 +21,17 @@ from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_core.graph.findings import nearest
 from omniflow_server.config import Settings
 from omniflow_server.control.settings import ControlSettings
+from omniflow_server.launch.control_plans import ControlPlan, plan_control_planes
+from omniflow_server.launch.requests import socket_of
+from omniflow_server.launch.status import CONTROL, STORE, ProcessKind, kind_of
+from omniflow_server.launch.store import IN_MEMORY, StoreChoice
 
-CONTROL = "control"
 BASE_ENVIRONMENT = "base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """One process to keep running. `role` and `replica_id` are empty for the control plane."""
+    """One process to keep running. `role` and `replica_id` are empty for the store and control planes."""
 
     name: str
     argv: tuple[str, ...]
@@ -37,6 +41,14 @@ class ProcessSpec:
     stop_grace_s: float
     role: str = ""
     replica_id: str = ""
+    socket: Path | None = None
+    """Of the store: where it answers when it is ready."""
+    folder: Path | None = None
+    """Made before it starts, for its user only; kept between runs."""
+
+    @property
+    def kind(self) -> ProcessKind:
+        return kind_of(self.name, self.role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +61,34 @@ class LaunchPlan:
     """Reference to the flow, as the control plane loads it."""
     graph: str
     """Resource name, graphs/{graph}."""
-    target: str
-    """gRPC target of clients."""
-    internal_target: str
-    """gRPC target of role servers."""
     runtime: Path
     """Folder of sockets, logs and state."""
-    control: ControlSettings
-    settings_file: Path
-    """Where `control` is handed over."""
+    controls: tuple[ControlPlan, ...]
+    """At least one."""
     processes: tuple[ProcessSpec, ...]
-    """The control plane first."""
+    """The store first, if there is one, then the control planes."""
+    notes: tuple[str, ...] = ()
+    """What the operator should know of how it runs."""
+
+    @property
+    def target(self) -> str:
+        """gRPC target of clients: that of the first control plane."""
+        return self.targets[0]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """gRPC targets of clients."""
+        return tuple(control.settings.listen for control in self.controls)
+
+    @property
+    def internal_target(self) -> str:
+        """gRPC target of the first control plane for role servers."""
+        return self.internal_targets[0]
+
+    @property
+    def internal_targets(self) -> tuple[str, ...]:
+        """gRPC targets of role servers."""
+        return tuple(control.settings.internal_listen for control in self.controls)
 
 
 def plan_launch(
@@ -70,37 +99,33 @@ def plan_launch(
     name: str,
     runtime: Path,
     python: str,
+    store: StoreChoice = IN_MEMORY,
 ) -> LaunchPlan:
     """The processes of a flow. Raises OmniFlowError INVALID_CONFIG naming each role that cannot run, or a runtime folder
     whose path is too long for sockets.
 
-    `python` is the interpreter of the control plane and, unless the settings say otherwise, of the environment "base".
+    `python` is the interpreter of the control planes and, unless the settings say otherwise, of the environment "base".
     """
     _check_roles(flow, settings.environments)
-    internal = settings.control.internal_listen or unix_target(runtime / "control.sock")
-    control = dataclasses.replace(
-        settings.control, internal_listen=internal, flows=(*settings.control.flows, reference)
+    unix_target(socket_of(runtime))
+    controls = plan_control_planes(
+        _control_settings(settings.control, reference, name, store), settings.supervisor.control_planes, runtime
     )
-    processes = [_control_process(settings, runtime, python)]
+    registry = ",".join(control.settings.internal_listen for control in controls)
+    processes = [] if store.socket is None else [_store_process(store, settings, runtime)]
+    processes += [_control_process(control, settings, store, runtime, python) for control in controls]
     for role in flow.roles:
         interpreter = settings.environments.get(role.environment, python)
-        processes.extend(_replicas(role, interpreter, reference, internal, settings, runtime))
+        processes.extend(_replicas(role, interpreter, reference, registry, settings, runtime))
     return LaunchPlan(
         name=name,
         flow=reference,
         graph=f"graphs/{flow.graph.name}",
-        target=control.listen,
-        internal_target=internal,
         runtime=runtime,
-        control=control,
-        settings_file=settings_file_of(runtime),
+        controls=controls,
         processes=tuple(processes),
+        notes=(store.note,) if store.note else (),
     )
-
-
-def settings_file_of(runtime: Path) -> Path:
-    """Where the settings of the control plane are handed over."""
-    return runtime / "control.json"
 
 
 def log_of(runtime: Path, name: str) -> Path:
@@ -108,11 +133,37 @@ def log_of(runtime: Path, name: str) -> Path:
     return runtime / "logs" / f"{name}.log"
 
 
-def _control_process(settings: Settings, runtime: Path, python: str) -> ProcessSpec:
+def _control_settings(control: ControlSettings, reference: str, name: str, store: StoreChoice) -> ControlSettings:
+    # Flows of one machine often find the same store in REDIS_URL; under one namespace the control planes of the second
+    # would end the lives of the first one's.
+    is_own = control.metadata_namespace != ControlSettings().metadata_namespace
+    return dataclasses.replace(
+        control,
+        flows=(*control.flows, reference),
+        metadata_url=store.url,
+        metadata_namespace=control.metadata_namespace if is_own else name,
+    )
+
+
+def _store_process(store: StoreChoice, settings: Settings, runtime: Path) -> ProcessSpec:
     return ProcessSpec(
-        name=CONTROL,
-        argv=(python, "-m", "omniflow_server.launch.control", str(settings_file_of(runtime))),
-        log=log_of(runtime, CONTROL),
+        name=STORE,
+        argv=store.argv,
+        log=log_of(runtime, STORE),
+        stop_grace_s=settings.supervisor.stop_grace_s,
+        socket=store.socket,
+        folder=store.folder,
+    )
+
+
+def _control_process(
+    control: ControlPlan, settings: Settings, store: StoreChoice, runtime: Path, python: str
+) -> ProcessSpec:
+    return ProcessSpec(
+        name=control.name,
+        argv=(python, "-m", "omniflow_server.launch.control", str(control.settings_file)),
+        env=store.env,
+        log=log_of(runtime, control.name),
         # It waits for the calls that run before it ends.
         stop_grace_s=settings.control.drain_timeout_s + settings.supervisor.stop_grace_s,
     )
@@ -159,7 +210,7 @@ def _check_roles(flow: Flow, environments: Mapping[str, str]) -> None:
 
 
 def _broken_roles(flow: Flow) -> list[Violation]:
-    broken, seen = [], {CONTROL}
+    broken, seen = [], {CONTROL, STORE}
     for role in flow.roles:
         if role.name in seen:
             broken.append(

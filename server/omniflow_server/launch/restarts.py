@@ -30,8 +30,12 @@ class Death:
 
     status: int
     ready_for_s: float | None
+    cause: str = ""
+    """Why there was no process at all; `status` says nothing then."""
 
     def __str__(self) -> str:
+        if self.cause:
+            return self.cause
         if self.status >= 0:
             return f"ended with status {self.status}"
         known = {number.value: number.name for number in signal.Signals}
@@ -55,9 +59,12 @@ class Restarts:
 
     def is_hopeless(self, death: Death, policy: RestartPolicy) -> bool:
         """Whether the process is given up. One that has been ready is restarted for ever."""
-        if self.has_been_ready:
-            return False
-        return death.status == USAGE_STATUS or self.streak >= policy.max_failed_starts
+        return not self.has_been_ready and self.is_failing(death, policy)
+
+    def is_failing(self, death: Death, policy: RestartPolicy) -> bool:
+        """Whether the process ended before it was ready, and so often or so clearly that it will not come back by itself."""
+        is_early = death.ready_for_s is None
+        return is_early and (death.status == USAGE_STATUS or self.streak >= policy.max_failed_starts)
 
     def delay_s(self, policy: RestartPolicy) -> float:
         """Pause before the next start."""

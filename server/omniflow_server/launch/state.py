@@ -1,9 +1,11 @@
 """The folder of one running flow: who holds its name, and its state file.
 
-<runtime>/default/   lock         held by the supervisor while it lives
-                     state.json   FlowStatus, replaced as a whole at each change
-                     control.json settings of the control plane, 0600
-                     *.sock  logs/
+<runtime>/default/   lock            held by the supervisor while it lives
+                     state.json      FlowStatus, replaced as a whole at each change
+                     control*.json   settings of each control plane, 0600
+                     supervisor.sock requests to the supervisor; *.sock of the others
+                     store/          data of the metadata store, kept between runs
+                     logs/
 """
 
 from __future__ import annotations

@@ -8,6 +8,29 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+CONTROL = "control"
+"""Name of the control-plane process when there is one; several are control-0, control-1, ..."""
+STORE = "store"
+"""Name of the metadata store's process."""
+
+
+_LISTS = ("targets", "internal_targets", "notes")
+
+
+class ProcessKind(enum.StrEnum):
+    """What a process is for."""
+
+    STORE = "store"
+    CONTROL = "control"
+    REPLICA = "replica"
+
+
+def kind_of(name: str, role: str) -> ProcessKind:
+    """Kind of a process. Roles cannot be named like the other two."""
+    if role:
+        return ProcessKind.REPLICA
+    return ProcessKind.STORE if name == STORE else ProcessKind.CONTROL
+
 
 class ProcessState(enum.StrEnum):
     """State of one process."""
@@ -29,7 +52,8 @@ NEXT_STATES: dict[ProcessState, frozenset[ProcessState]] = {
     ),
     ProcessState.READY: frozenset({ProcessState.RESTARTING, ProcessState.STOPPING, ProcessState.STOPPED}),
     ProcessState.RESTARTING: frozenset({ProcessState.STARTING, ProcessState.STOPPED, ProcessState.FAILED}),
-    ProcessState.STOPPING: frozenset({ProcessState.STOPPED}),
+    # Back to the start: it was asked to end so that it starts anew.
+    ProcessState.STOPPING: frozenset({ProcessState.STARTING, ProcessState.STOPPED}),
     ProcessState.STOPPED: frozenset(),
     ProcessState.FAILED: frozenset(),
 }
@@ -42,6 +66,8 @@ class Phase(enum.StrEnum):
     READY = "ready"
     DEGRADED = "degraded"
     """It was ready; something is being replaced."""
+    RESTARTING = "restarting"
+    """A rolling restart is on its way; `FlowStatus.rolling` says how far."""
     STOPPING = "stopping"
     FAILED = "failed"
     """It ended with an error; the state file is kept so that `status` can say which."""
@@ -64,6 +90,29 @@ class ProcessStatus:
     """How the last life ended."""
     log: str = ""
 
+    @property
+    def kind(self) -> ProcessKind:
+        return kind_of(self.name, self.role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollingStatus:
+    """A rolling restart: the one that is on its way, else the last one."""
+
+    number: int
+    """Counts those of a supervisor, from 1."""
+    total: int
+    """Processes to restart."""
+    done: int = 0
+    process: str = ""
+    """The one that is being restarted, or that did not come back."""
+    error: str = ""
+    """Why it was given up; empty while it was not."""
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.error) or self.done == self.total
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowStatus:
@@ -73,6 +122,7 @@ class FlowStatus:
     flow: str
     graph: str
     target: str
+    """Of the first control plane, for clients."""
     internal_target: str
     phase: Phase
     pid: int
@@ -81,6 +131,12 @@ class FlowStatus:
     started_unix_s: float
     processes: tuple[ProcessStatus, ...]
     error: str = ""
+    targets: tuple[str, ...] = ()
+    """Of every control plane, in the order of the processes."""
+    internal_targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the operator should know of how it runs."""
+    rolling: RollingStatus | None = None
 
     def to_json(self) -> str:
         """As text; `from_json` reads it."""
@@ -94,6 +150,9 @@ class FlowStatus:
             processes = tuple(
                 ProcessStatus(**{**item, "state": ProcessState(item["state"])}) for item in values["processes"]
             )
-            return cls(**{**values, "phase": Phase(values["phase"]), "processes": processes})
+            rolling = RollingStatus(**values["rolling"]) if values.get("rolling") else None
+            values |= {name: tuple(values[name]) for name in _LISTS if name in values}
+            values |= {"phase": Phase(values["phase"]), "processes": processes, "rolling": rolling}
+            return cls(**values)
         except (TypeError, KeyError) as problem:
             raise ValueError(f"no status of a flow: {problem}") from None

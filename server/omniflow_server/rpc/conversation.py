@@ -19,7 +19,11 @@ from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
+from omniflow_server.control.placement import Elsewhere, Here, Placement
 from omniflow_server.rpc.event_stream import EventStream
+from omniflow_server.rpc.forwarding import Forwarding, is_forwarded
+from omniflow_server.rpc.peer_calls import PeerCalls
+from omniflow_server.rpc.principal import tenant_of
 from omniflow_server.rpc.validate import validate
 
 PAST_KEYS = 1024
@@ -29,10 +33,18 @@ PAST_KEYS = 1024
 class Conversation:
     """One ConverseCall stream: several calls by client-chosen keys."""
 
-    def __init__(self, calls: CallTable, context: ServicerContext, tenant: str) -> None:
+    def __init__(
+        self, calls: CallTable, placement: Placement, forwarding: Forwarding, context: ServicerContext
+    ) -> None:
         self._calls = calls
-        self._tenant = tenant
+        self._placement = placement
+        self._tenant = tenant_of(context)
+        self._is_forwarded = is_forwarded(context)
         self._stream = EventStream(context, calls, is_shared=True)
+        self._peers = PeerCalls(forwarding, context, self._stream)
+        self._placing: dict[str, list[tuple[pb.ConverseMessage, str]]] = {}
+        """Calls whose place is being looked for, with the messages that follow their start."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._by_key: dict[str, tuple[Call, LogReader]] = {}
         self._past: OrderedDict[str, None] = OrderedDict()
         """Keys whose call has ended or was refused: what was sent on their behalf meanwhile is dropped."""
@@ -53,7 +65,10 @@ class Conversation:
             await self._stream.run()
         finally:
             reading.cancel()
-            await asyncio.wait((reading,))
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait((reading, *self._tasks))
+            await self._peers.close()
 
     async def _read(self, requests: Any) -> None:
         try:
@@ -74,10 +89,19 @@ class Conversation:
             self._past.pop(message.call_key, None)
         elif message.call_key in self._past:
             return
+        elif message.call_key in self._placing:
+            self._placing[message.call_key].append((message, path))
+            return
+        self._take_now(message, kind, path)
+
+    def _take_now(self, message: pb.ConverseMessage, kind: str | None, path: str) -> None:
         try:
             validate(message, f"{path}.")
             if kind is None:
                 raise invalid_field(f"{path}.message", "no kind of message is set")
+            if message.call_key in self._peers:
+                self._peers.send(message)
+                return
             self._on_message[kind](message, f"{path}.{kind}")
         except _AmbiguousKeyError:
             raise
@@ -104,7 +128,46 @@ class Conversation:
         if start.call.call_key not in ("", message.call_key):
             raise invalid_field(f"{path}.call.call_key", "it differs from the message's call_key")
         start.call.call_key = message.call_key
-        call, is_replayed = self._calls.accept(start.graph, start.call, tenant=self._tenant)
+        placed = self._placement.at_once(start.graph, start.call, self._tenant)
+        if placed is None:
+            self._look_for_place(message, path)
+        else:
+            self._accept(message, placed)
+
+    def _look_for_place(self, message: pb.ConverseMessage, path: str) -> None:
+        """The store must be asked; meanwhile the messages of other calls are taken, and those of this one wait."""
+        self._placing[message.call_key] = []
+        self._stream.hold()
+        task = asyncio.ensure_future(self._place(message, path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _place(self, message: pb.ConverseMessage, path: str) -> None:
+        start, key = message.start, message.call_key
+        try:
+            placed = await self._placement.find(start.graph, start.call, self._tenant, is_forwarded=self._is_forwarded)
+            if isinstance(placed, Elsewhere):
+                self._peers.begin(placed.owner, message)
+            else:
+                try:
+                    self._accept(message, placed)
+                except OmniFlowError:
+                    await self._placement.refused(placed, start.call, self._tenant)
+                    raise
+        except OmniFlowError as error:
+            self._refuse(key, "start", error)
+        finally:
+            waiting = self._placing.pop(key)
+            self._stream.let_go()
+        for following, following_path in waiting:
+            if key not in self._past:
+                self._take_now(following, following.WhichOneof("message"), following_path)
+
+    def _accept(self, message: pb.ConverseMessage, placed: Here) -> None:
+        start = message.start
+        call, is_replayed = self._calls.accept(
+            start.graph, start.call, tenant=self._tenant, call_id=placed.call_id, fence=placed.fence
+        )
         for key in [key for key, (_, reader) in self._by_key.items() if reader.is_done]:
             del self._by_key[key]
             self._leave(key)
@@ -112,12 +175,18 @@ class Conversation:
 
     def _check_free(self, key: str, path: str) -> None:
         known = self._by_key.get(key)
-        if known is not None and not known[1].is_done:  # the client may not have seen its end yet
+        is_open = known is not None and not known[1].is_done  # the client may not have seen its end yet
+        if is_open or key in self._placing or key in self._peers:
             raise _AmbiguousKeyError(
                 Reason.PROTOCOL_VIOLATION, f"{path}: key {key!r} belongs to a call of this stream that has not ended."
             )
 
     def _resume(self, message: pb.ConverseMessage, path: str) -> None:
+        call_id = self._calls.id_in_token(message.resume.resume_token, tenant=self._tenant)
+        owner = None if self._is_forwarded else self._placement.owner_of(call_id)
+        if owner is not None:
+            self._peers.begin(owner, message)
+            return
         call = self._calls.resume(message.resume.resume_token, tenant=self._tenant)
         if call.spec.call_key != message.call_key:  # its events carry the key that it was started under
             raise invalid_field(f"{path}.resume_token", f"the call was started under key {call.spec.call_key!r}")

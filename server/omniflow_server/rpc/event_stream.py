@@ -58,6 +58,8 @@ class EventStream:
         self._sent = asyncio.Event()
         self._wake: asyncio.Future[None] | None = None
         self._is_closing = False
+        self._held = 0
+        """Calls whose events come from elsewhere, by `send_frame`."""
         self._failure: Exception | None = None
 
     def attach(self, call: Call, *, after_sequence: int = 0, is_replayed: bool = False) -> LogReader:
@@ -77,6 +79,26 @@ class EventStream:
         """Sends an event that belongs to no call's log: the refusal of a start."""
         self._extra.append(fragment(event))
         self._notify()
+
+    def send_frame(self, frame: bytes) -> None:
+        """Sends events of a call that another control plane owns, as they are."""
+        self._extra.append(frame)
+        self._notify()
+
+    def hold(self) -> None:
+        """A call whose events are sent from elsewhere keeps the stream open."""
+        self._held += 1
+
+    def let_go(self) -> None:
+        """One of them has ended."""
+        self._held -= 1
+        self._notify()
+
+    async def wait_written(self) -> None:
+        """Returns when everything that was sent is on its way: a client that does not read holds its senders up."""
+        while self._extra:
+            self._sent.clear()
+            await self._sent.wait()
 
     async def wait_sent(self) -> None:
         """Returns when what `send` queued is not too much: a client that does not read its refusals is read no further."""
@@ -105,7 +127,7 @@ class EventStream:
                     raise self._failure
                 if message:
                     await self._context.write(message)
-                elif self._is_closing and not self._attached:
+                elif self._is_closing and not self._attached and not self._held:
                     return
                 else:
                     await self._wait(loop)

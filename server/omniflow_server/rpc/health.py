@@ -1,6 +1,7 @@
 """Health of the process as a whole (""), of each service, and of each graph as `graphs/{graph}`.
 
-A graph is SERVING while every role that it needs has a replica that work can be given to.
+A graph is SERVING while every role that it needs has a replica that work can be given to: that its revision with the largest
+share of new calls needs. A canary whose roles are not there yet must not take away the calls that others could serve.
 """
 
 from __future__ import annotations
@@ -36,6 +37,6 @@ class Health:
         await self.refresh()
 
     def is_graph_ready(self, name: str) -> bool:
-        """Every role of the graph has a connected, ready replica."""
+        """Every role of the graph's main revision has a connected, ready replica."""
         roles = self._catalog.get(name).plan.roles
         return self._dispatcher.connected_roles(roles) == roles

@@ -1,4 +1,4 @@
-"""RoleRegistryService: translates between its messages and the registry."""
+"""RoleRegistryService: translates between its messages and the registry, its directory and the membership."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
 from omniflow.rpc_errors import ServicerContext
 from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.control.membership import Membership
 from omniflow_server.control.registry import Registration, Registry
+from omniflow_server.control.replica_directory import ReplicaDirectory
+from omniflow_server.data.metadata.port import Owner
 from omniflow_server.rpc.paging import page
 from omniflow_server.rpc.validate import validate
 
@@ -25,8 +28,10 @@ SEPARATOR = "\0"
 class RoleRegistryServicer(pb_grpc.RoleRegistryServiceServicer):
     """The methods."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, directory: ReplicaDirectory, membership: Membership) -> None:
         self._registry = registry
+        self._directory = directory
+        self._membership = membership
 
     async def RegisterReplica(
         self, request: pb.RegisterReplicaRequest, context: ServicerContext
@@ -38,20 +43,27 @@ class RoleRegistryServicer(pb_grpc.RoleRegistryServiceServicer):
                 Reason.UNIMPLEMENTED,
                 f"Replica speaks protocol revisions {list(revisions)}, this control plane speaks {PROTOCOL_REVISION}.",
             )
-        registration = self._registry.register(request.replica, time.monotonic())
+        registration = await self._directory.register(request.replica)
         return pb.RegisterReplicaResponse(
             lease_id=registration.lease_id,
             lease_ttl=_duration(self._registry.lease_ttl_s),
             protocol_revision=PROTOCOL_REVISION,
+            registries=self._directory.registries,
         )
 
     async def KeepAlive(self, requests: Any, context: ServicerContext) -> AsyncIterator[pb.KeepAliveResponse]:
+        told: list[str] = []
         async for request in requests:
             validate(request)
-            yield self._keep_alive(request)
+            response = self._keep_alive(request)
+            registries = self._directory.registries
+            if registries != told:
+                told = registries
+                response.registries.extend(told)
+            yield response
 
     def _keep_alive(self, request: pb.KeepAliveRequest) -> pb.KeepAliveResponse:
-        registration = self._registry.keep_alive(request.lease_id, request.state, request.load, time.monotonic())
+        registration = self._directory.keep_alive(request.lease_id, request.state, request.load)
         if registration is None:
             return pb.KeepAliveResponse(reregister=pb.ReregisterDirective())
         expire = timestamp_pb2.Timestamp()
@@ -65,13 +77,13 @@ class RoleRegistryServicer(pb_grpc.RoleRegistryServiceServicer):
         self, request: pb.DeregisterReplicaRequest, context: ServicerContext
     ) -> pb.DeregisterReplicaResponse:
         validate(request)
-        self._registry.deregister(request.lease_id)
+        await self._directory.deregister(request.lease_id)
         return pb.DeregisterReplicaResponse()
 
     async def DrainReplica(self, request: pb.DrainReplicaRequest, context: ServicerContext) -> pb.DrainReplicaResponse:
         validate(request)
         grace_s = request.grace.ToMilliseconds() / 1000 if request.HasField("grace") else DEFAULT_DRAIN_GRACE_S
-        self._registry.drain(request.role, request.replica_id, grace_s)
+        await self._directory.drain(request.role, request.replica_id, grace_s)
         return pb.DrainReplicaResponse()
 
     async def ListReplicas(self, request: pb.ListReplicasRequest, context: ServicerContext) -> pb.ListReplicasResponse:
@@ -100,6 +112,23 @@ class RoleRegistryServicer(pb_grpc.RoleRegistryServiceServicer):
                     yield pb.WatchReplicasResponse(revision=revision, replicas=[registration.replica])
         finally:
             unsubscribe()
+
+    async def ListControlPlanes(
+        self, request: pb.ListControlPlanesRequest, context: ServicerContext
+    ) -> pb.ListControlPlanesResponse:
+        owners = sorted(self._membership.owners.values(), key=lambda owner: (owner.owner_id, owner.epoch))
+        return pb.ListControlPlanesResponse(control_planes=map(_control_plane, owners))
+
+
+def _control_plane(owner: Owner) -> pb.ControlPlane:
+    return pb.ControlPlane(
+        control_id=owner.owner_id,
+        incarnation_id=owner.incarnation_id,
+        epoch=owner.epoch,
+        endpoint=owner.endpoint,
+        is_draining=owner.is_draining,
+        protocol_revisions=owner.protocol_revisions,
+    )
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

@@ -1,8 +1,6 @@
-"""WorkflowService: translates between its messages and the catalog."""
+"""WorkflowService: translates between its messages, the catalog and the directory of the cluster's graphs."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 
 from omniflow.rpc_errors import ServicerContext
 from omniflow.workflow.v1 import workflow_service_pb2 as pb
@@ -12,17 +10,19 @@ from omniflow_core.graph.drawing import draw
 from omniflow_core.graph.explain import explain
 from omniflow_core.graph.findings import Finding
 from omniflow_core.graph.plan import GraphPlan, JoinKind
-from omniflow_server.control.catalog import Catalog, CatalogEntry
+from omniflow_server.control.catalog import Catalog
+from omniflow_server.control.graph_directory import GraphDirectory, GraphState
+from omniflow_server.control.graph_versions import Revision
 from omniflow_server.rpc.paging import how_many_fit, page
 from omniflow_server.rpc.validate import validate
 
 
 class WorkflowServicer(pb_grpc.WorkflowServiceServicer):
-    """The methods. `install` makes a compiled graph callable: its inline interfaces are set up first."""
+    """The methods. Changes and revisions are the cluster's; everything else is answered from what this process has."""
 
-    def __init__(self, catalog: Catalog, install: Callable[[CatalogEntry], Awaitable[None]]) -> None:
+    def __init__(self, catalog: Catalog, directory: GraphDirectory) -> None:
         self._catalog = catalog
-        self._install = install
+        self._directory = directory
 
     async def ValidateGraph(
         self, request: pb.ValidateGraphRequest, context: ServicerContext
@@ -32,14 +32,33 @@ class WorkflowServicer(pb_grpc.WorkflowServiceServicer):
 
     async def ApplyGraph(self, request: pb.ApplyGraphRequest, context: ServicerContext) -> pb.ApplyGraphResponse:
         validate(request)
-        entry = self._catalog.compile(request.graph)
-        if not request.validate_only:
-            await self._install(entry)
+        if request.validate_only:
+            return pb.ApplyGraphResponse(graph=self._catalog.compile(request.graph).message)
+        canary_percent = request.canary_percent if request.HasField("canary_percent") else None
+        entry = await self._directory.apply(request.graph, canary_percent)
         return pb.ApplyGraphResponse(graph=entry.message)
+
+    async def ListGraphRevisions(
+        self, request: pb.ListGraphRevisionsRequest, context: ServicerContext
+    ) -> pb.ListGraphRevisionsResponse:
+        validate(request)
+        state = await self._directory.revisions(request.name)
+        return pb.ListGraphRevisionsResponse(revisions=_revisions(state), etag=state.etag)
+
+    async def SetGraphTraffic(
+        self, request: pb.SetGraphTrafficRequest, context: ServicerContext
+    ) -> pb.SetGraphTrafficResponse:
+        validate(request)
+        shares = [(share.revision, share.percent) for share in request.shares]
+        state = await self._directory.set_traffic(request.name, shares, request.etag)
+        return pb.SetGraphTrafficResponse(revisions=_revisions(state), etag=state.etag)
 
     async def GetGraph(self, request: pb.GetGraphRequest, context: ServicerContext) -> pb.GetGraphResponse:
         validate(request)
-        return pb.GetGraphResponse(graph=self._catalog.get(request.name).message)
+        if not request.revision:
+            return pb.GetGraphResponse(graph=self._catalog.get(request.name).message)
+        state = await self._directory.revisions(request.name)
+        return pb.GetGraphResponse(graph=state.versions.find(request.revision).message)
 
     async def ListGraphs(self, request: pb.ListGraphsRequest, context: ServicerContext) -> pb.ListGraphsResponse:
         validate(request)
@@ -78,6 +97,18 @@ JOIN_KINDS = {
     JoinKind.PREFIX: pb.JOIN_KIND_PREFIX,
     JoinKind.COUNT: pb.JOIN_KIND_COUNT,
 }
+
+
+def _revisions(state: GraphState) -> list[pb.GraphRevision]:
+    """The newest first."""
+    shares = state.versions.shares
+    return [_revision(revision, shares[revision.name]) for revision in reversed(state.versions.revisions)]
+
+
+def _revision(revision: Revision, percent: int) -> pb.GraphRevision:
+    message = pb.GraphRevision(revision=revision.name, percent=percent)
+    message.create_time.FromMilliseconds(revision.create_time_ms)
+    return message
 
 
 def _diagnostic(finding: Finding) -> pb.Diagnostic:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniflow.codec.workflow import graph_spec_from_proto, type_name
+from omniflow.codec.workflow import graph_spec_from_proto, node_to_proto, type_name
 from omniflow.common.v1 import value_pb2
 from omniflow.workflow.v1 import graph_spec_pb2 as pb
 from omniflow_core.graph import spec as core
@@ -47,6 +47,18 @@ def test_count_of_a_trigger_is_a_field_or_a_constant_or_missing(
     trigger: pb.CountTrigger, want: core.CountTriggerSpec
 ) -> None:
     assert node_of(activate_by_count=[trigger]) == replace(EMPTY, activate_by_count=(want,))
+
+
+def test_cost_field_is_taken_as_it_is() -> None:
+    assert node_of(balance=pb.BALANCE_POLICY_COST_AWARE, cost_field="steps") == replace(
+        EMPTY, balance=core.Balance.COST_AWARE, cost_field="steps"
+    )
+
+
+def test_node_of_a_segment_says_nothing_of_balance_and_cost() -> None:
+    """A replica chooses none, and plans the entry without the groups that are fed outside, which may have that field."""
+    node = replace(EMPTY, role="r", balance=core.Balance.COST_AWARE, cost_field="steps")
+    assert node_to_proto(node) == node_to_proto(replace(EMPTY, role="r"))
 
 
 def test_rest_of_chunks_is_given_unless_it_is_declined() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from omniflow_core.control.balance import CallReplicas, Candidate
+from omniflow_core.control.balancing import CallReplicas, Candidate
 from omniflow_core.graph.spec import Balance
 from tests.support.graphs import node
 

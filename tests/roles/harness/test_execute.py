@@ -323,12 +323,26 @@ async def test_deadline_that_is_far_away_changes_nothing(tmp_path: Path) -> None
 
 async def test_older_owner_of_a_session_is_refused(tmp_path: Path) -> None:
     async with driving(tmp_path, Echo()) as (_, driver):
-        for handle, fence in ((1, 5), (2, 4), (3, 6)):
-            await driver.start(handle, "noop.echo", {"text": "hi"}, session="s", session_fence=fence)
+        await driver.start(1, "noop.echo", {"text": "hi"}, session="s", session_fence=5)
         assert kinds(await driver.finish(1))[-1] == "completed"
+        for handle, fence in ((2, 4), (3, 6)):
+            await driver.start(handle, "noop.echo", {"text": "hi"}, session="s", session_fence=fence)
         error, _retryable = await driver.error(2)
         assert error.reason is Reason.STALE_OWNER
         assert kinds(await driver.finish(3))[-1] == "completed"
+
+
+async def test_newer_owner_of_a_session_ends_what_the_older_one_has_started(tmp_path: Path) -> None:
+    async with driving(tmp_path, Sleep(), Echo()) as (_, driver):
+        for handle, session in ((1, "s"), (2, "other")):
+            await driver.parameters(handle, "noop.sleep", {"seconds": 60}, session=session, session_fence=5)
+        await driver.start(3, "noop.echo", {"text": "hi"}, session="s", session_fence=6)
+        error, is_retryable = await driver.error(1)
+        assert (error.reason, is_retryable) == (Reason.STALE_OWNER, False)
+        assert kinds(await driver.finish(3))[-1] == "completed"
+        await driver.start(4, "noop.echo", {"text": "hi"}, session="other", session_fence=5)
+        assert kinds(await driver.finish(4))[-1] == "completed"
+        assert driver.pending(2) <= 1, "only its acceptance"
 
 
 async def test_work_of_a_session_runs_in_its_order_one_at_a_time(tmp_path: Path) -> None:

@@ -118,6 +118,17 @@ async def test_silent_stream_has_a_heartbeat_also_while_a_handler_blocks(tmp_pat
         assert 0.25 < time.monotonic() - began < 0.9
 
 
+async def test_load_is_told_while_it_changes_also_what_others_have_started(tmp_path: Path) -> None:
+    async with (
+        driving(tmp_path, Sleep(), heartbeat_s=0.1) as (server, driver),
+        dial(server.identity.endpoint, server.identity.incarnation_id, control="control-life-2") as other,
+    ):
+        await other.parameters(1, "noop.sleep", {"seconds": 60})
+        await eventually(lambda: [load.running for load in driver.loads] == [1])
+        await other.cancel(1)
+        await eventually(lambda: [load.running for load in driver.loads] == [1, 0])
+
+
 async def test_busy_stream_has_no_heartbeat(tmp_path: Path) -> None:
     async with driving(tmp_path, Echo(), heartbeat_s=0.2) as (_, driver):
         began, handle = time.monotonic(), 0

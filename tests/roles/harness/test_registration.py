@@ -159,3 +159,41 @@ async def test_replica_that_a_newer_process_replaced_leaves(tmp_path: Path) -> N
     ):
         await eventually(lambda: server.host.state.name == "DRAINING")
     assert len(registry.registered) == 1
+
+
+async def test_lost_control_plane_is_followed_by_the_next_that_was_given(tmp_path: Path) -> None:
+    first, second = FakeRegistry(), FakeRegistry()
+    targets = f"{target_of(tmp_path, 'a')},{target_of(tmp_path, 'b')}"
+    async with registering(tmp_path, second, "b"):
+        async with registering(tmp_path, first, "a"), running(tmp_path, Echo(), registry=targets):
+            await eventually(lambda: first.reports)
+            assert not second.registered
+        async with running(tmp_path, Echo(), registry=targets):
+            await eventually(lambda: second.reports)
+            assert len(second.registered) == 1
+
+
+async def test_replica_goes_on_with_a_control_plane_that_it_was_told_of(tmp_path: Path) -> None:
+    first, second = FakeRegistry(), FakeRegistry()
+    first.registries = (target_of(tmp_path, "a"), target_of(tmp_path, "b"))
+    async with registering(tmp_path, second, "b"):
+        leaving = registering(tmp_path, first, "a")
+        await leaving.__aenter__()
+        async with running(tmp_path, Echo(), registry=target_of(tmp_path, "a")):
+            await eventually(lambda: first.reports)
+            await leaving.__aexit__(None, None, None)
+            await eventually(lambda: second.reports)
+            assert second.registered[0].replica.state == READY
+
+
+async def test_control_plane_that_stands_still_is_left_after_a_lease(tmp_path: Path) -> None:
+    first, second = FakeRegistry(lease_ttl_s=0.3), FakeRegistry()
+    targets = f"{target_of(tmp_path, 'a')},{target_of(tmp_path, 'b')}"
+    async with (
+        registering(tmp_path, first, "a"),
+        registering(tmp_path, second, "b"),
+        running(tmp_path, Echo(), registry=targets),
+    ):
+        await eventually(lambda: first.reports)
+        first.is_silent = True
+        await eventually(lambda: second.reports)

@@ -21,6 +21,7 @@ from omniflow_server.compose import ControlPlane
 from omniflow_server.control import dispatch
 from omniflow_server.control.call import Call
 from omniflow_server.control.settings import ControlSettings
+from omniflow_server.data.metadata.port import MetadataStore
 from tests.roles.running import eventually
 from tests.server.control.table import events_of
 from tests.server.control.test_inputs import call_of
@@ -31,9 +32,13 @@ LEASE_TTL_S = 3600.0
 
 @contextlib.asynccontextmanager
 async def plane(
-    *interfaces: type[Interface], graphs: Iterable[Graph] = (), **settings: Any
+    *interfaces: type[Interface],
+    graphs: Iterable[Graph] = (),
+    metadata: MetadataStore | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ControlPlane]:
-    """A control plane on a free port that knows the interfaces and has the graphs installed."""
+    """A control plane on a free port that knows the interfaces and has the graphs installed. With `metadata` it is one of
+    those that share the store."""
     by_name = {interface.name: interface for interface in interfaces}
     with (
         tempfile.TemporaryDirectory(prefix="of-") as folder,
@@ -49,7 +54,7 @@ async def plane(
             mock.patch.object(compose, "STOP_GRACE_S", 0.1),
             mock.patch.object(dispatch, "LAZY_RELEASE_INTERVAL_S", 0.1),
         ):
-            async with compose.control_plane(ControlSettings(**(options | settings))) as made:
+            async with compose.control_plane(ControlSettings(**(options | settings)), metadata=metadata) as made:
                 for graph in graphs:
                     await made.install(made.catalog.compile(graph.spec()))
                 yield made

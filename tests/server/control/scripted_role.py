@@ -85,6 +85,11 @@ class Work:
         status = status_to_proto(ErrorInfo(reason=reason, message=message))
         await self.send(failed=pb.ActivationFailed(status=status))
 
+    async def refuse(self, reason: Reason, *, retry_after_s: float | None = None) -> None:
+        """Does not take the activation in; another replica may."""
+        status = status_to_proto(ErrorInfo(reason=reason, message="not here", retry_after_s=retry_after_s))
+        await self.send(failed=pb.ActivationFailed(status=status, is_retryable=True, is_refused=True))
+
     async def send(self, **result: Any) -> None:
         await self.stream.send(pb.ExecuteResult(handle=self.handle, **result))
 
@@ -173,6 +178,12 @@ class ScriptedRole(pb_grpc.RoleExecutionServiceServicer):
         """Ends every stream, as a process that dies."""
         await self._lanes.aclose()
         await self._server.stop(None)
+
+    async def report_load(self, *, running: int, waiting: int) -> None:
+        """Tells every control plane what runs and waits here."""
+        load = replica_pb2.ReplicaLoad(running=running, waiting=waiting)
+        for stream in self.streams:
+            await stream.send(pb.ExecuteResult(load=load))
 
     async def next_work(self, count: int) -> list[Work]:
         """The activations so far, when there are `count`."""

@@ -7,7 +7,9 @@ import pytest
 from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_core.graph.findings import InvalidGraphError
-from omniflow_server.control.catalog import Catalog
+from omniflow_server.control import catalog as catalog_module
+from omniflow_server.control.catalog import Catalog, CatalogEntry
+from omniflow_server.control.graph_versions import GraphVersions
 from tests.server.control.table import Joint, Step, chain
 
 
@@ -35,6 +37,9 @@ def test_get_gives_the_graph_and_its_plan(catalog: Catalog) -> None:
 )
 def test_unknown_graph_names_the_nearest(catalog: Catalog, name: str, hint: str) -> None:
     with pytest.raises(OmniFlowError) as caught:
+        catalog.pick(name, "sessions/a")
+    assert catalog.unknown(name).info == caught.value.info
+    with pytest.raises(OmniFlowError) as caught:
         catalog.get(name)
     assert caught.value.reason is Reason.UNKNOWN_GRAPH
     assert caught.value.message == f"There is no graph {name!r}; {hint}"
@@ -55,14 +60,79 @@ def test_revision_follows_the_definition_alone(catalog: Catalog) -> None:
     assert spec.revision == "what a client says", "the request is not changed"
 
 
+def described(catalog: Catalog, description: str, name: str = "demo") -> CatalogEntry:
+    spec = chain(name).spec()
+    spec.description = description
+    return catalog.compile(spec)
+
+
 def test_reinstalled_graph_leaves_running_calls_their_plan(catalog: Catalog) -> None:
     before = catalog.get("graphs/demo")
-    spec = chain("demo").spec()
-    spec.description = "new"
-    catalog.install(catalog.compile(spec))
+    catalog.install(described(catalog, "new"))
     assert catalog.get("graphs/demo").message.description == "new"
     assert catalog.get("graphs/demo").plan is not before.plan
     assert before.message.description == ""
+
+
+def test_definition_that_is_installed_is_not_planned_again(catalog: Catalog) -> None:
+    first = catalog.get("graphs/demo")
+    assert catalog.compile(chain("demo").spec()) is first
+    catalog.install(described(catalog, "new"))
+    assert catalog.compile(chain("demo").spec()) is first, "as long as its revision is kept"
+    catalog.install(first)
+    assert catalog.get("graphs/demo") is first
+    assert len(catalog.versions("graphs/demo").revisions) == 2
+
+
+def test_new_calls_are_shared_and_an_affinity_keeps_its_revision(catalog: Catalog) -> None:
+    old, new = catalog.get("graphs/demo"), described(catalog, "new")
+    catalog.take(catalog.versions("graphs/demo").adding(new.revision, 40), [new])
+    assert catalog.get("graphs/demo") is old, "the larger share"
+    affinities = [f"sessions/{i}" for i in range(500)]
+    picked = {affinity: catalog.pick("graphs/demo", affinity) for affinity in affinities}
+    assert 140 < list(picked.values()).count(new) < 260  # 200 expected
+    assert set(map(id, picked.values())) == {id(old), id(new)}
+    assert all(catalog.pick("graphs/demo", affinity) is entry for affinity, entry in picked.items())
+    catalog.take(catalog.versions("graphs/demo").adding(new.revision, 60), [])
+    assert catalog.get("graphs/demo") is new
+    stayed = {affinity for affinity, entry in picked.items() if catalog.pick("graphs/demo", affinity) is entry}
+    assert {affinity for affinity, entry in picked.items() if entry is new} <= stayed
+
+
+def test_dropped_revision_still_runs_what_holds_it(catalog: Catalog) -> None:
+    held = catalog.get("graphs/demo")
+    for i in range(8):
+        catalog.install(described(catalog, f"revision {i}"))
+    kept = catalog.versions("graphs/demo")
+    assert len(kept.revisions) == 8
+    assert held.message.revision not in kept.names
+    assert held.plan.spec.name == "graphs/demo"
+    again = catalog.compile(chain("demo").spec())
+    assert again.message == held.message
+    assert again is not held, "nothing keeps what was dropped"
+
+
+def test_graph_too_many_is_refused_and_a_revision_is_none(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "MAX_GRAPHS", 2)
+    catalog.install(described(catalog, "new"))
+    third = described(catalog, "", name="third")
+    with pytest.raises(OmniFlowError, match="2 graphs are installed, and there is no room") as caught:
+        catalog.install(third)
+    assert caught.value.reason is Reason.QUOTA_EXCEEDED
+    assert catalog.names() == ["graphs/assistant", "graphs/demo"]
+    with pytest.raises(OmniFlowError):
+        catalog.take(GraphVersions.first(third.revision), [third])
+
+
+@pytest.mark.parametrize("others", [{"graphs/x"}, {"graphs/x", "graphs/third"}])
+def test_room_is_counted_with_graphs_that_do_not_run_here(
+    catalog: Catalog, others: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_module, "MAX_GRAPHS", 3)
+    catalog.check_room("graphs/third")
+    catalog.check_room("graphs/demo", others)
+    with pytest.raises(OmniFlowError, match="no room"):
+        catalog.check_room("graphs/third", others)
 
 
 def test_interface_that_is_not_enabled_names_the_nearest(catalog: Catalog) -> None:

@@ -30,10 +30,16 @@ def starts() -> tuple[StartMessages, ValueStore]:
     return StartMessages(yield_window=64, byte_credit=1000, store=store), store
 
 
-def call_of(**fields: Any) -> Any:
+def call_of(*, fence: int = 0, **fields: Any) -> Any:
     spec = graph_service_pb2.CallSpec(**fields)
     return SimpleNamespace(
-        call_id="c1", tenant="t", session=spec.session, priority=spec.priority, spec=spec, start_head=None
+        call_id="c1",
+        tenant="t",
+        session=spec.session,
+        priority=spec.priority,
+        spec=spec,
+        start_head=None,
+        fence=fence,
     )
 
 
@@ -61,6 +67,7 @@ def test_start_is_what_protobuf_writes(data: st.DataObject) -> None:
         activation=pb.ActivationRef(call_id="c1", node="b", interface="test.b", activation_id=number, attempt=attempt),
         tenant="t",
         session="s",
+        session_fence=1_764_000_000_000_000,
         priority=-2,
         yield_window=3,
         byte_credit=1000,
@@ -75,7 +82,9 @@ def test_start_is_what_protobuf_writes(data: st.DataObject) -> None:
                 origin = paths[name][index] if paths is not None else path
                 field.values.add(value=value_to_proto(value), origin_path=origin)
             field.context_count = context.get(name, 0)
-    call = call_of(session="s", priority=-2, sampling={"seed": 7}, deadline={"seconds": 12})
+    call = call_of(
+        fence=1_764_000_000_000_000, session="s", priority=-2, sampling={"seed": 7}, deadline={"seconds": 12}
+    )
     assert made(call, command) == expected
     assert made(call, command) == expected, "what was kept of the call is the same"
 

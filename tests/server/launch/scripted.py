@@ -15,10 +15,12 @@ from pathlib import Path
 
 from omniflow_core.errors import OmniFlowError
 from omniflow_server.control.settings import ControlSettings
+from omniflow_server.launch import identity
+from omniflow_server.launch.control_plans import ControlPlan
 from omniflow_server.launch.plan import LaunchPlan, ProcessSpec
 from omniflow_server.launch.readiness import Observation, Replica
 from omniflow_server.launch.settings import SupervisorSettings
-from omniflow_server.launch.status import FlowStatus, Phase
+from omniflow_server.launch.status import CONTROL, STORE, FlowStatus, Phase, ProcessKind
 from omniflow_server.launch.supervisor import Supervisor
 
 SETTINGS = SupervisorSettings(
@@ -45,19 +47,36 @@ signal.signal(signal.SIGTERM, leave)
 """
 SERVE = "up(); print('serving', flush=True); time.sleep(600)"
 """Comes up and serves until it is told to stop."""
+STORE_SERVE = """
+import socketserver
+class Pong(socketserver.StreamRequestHandler):
+    def handle(self):
+        if self.rfile.readline() == b"PING\\r\\n":
+            self.wfile.write(b"+PONG\\r\\n")
+(folder / "store.sock").unlink(missing_ok=True)
+server = socketserver.ThreadingUnixStreamServer(str(folder / "store.sock"), Pong)
+note("up")
+up()
+server.serve_forever()
+"""
+"""A metadata store as far as the supervisor knows it."""
 
 
 def script(folder: Path, name: str, body: str = SERVE, *, stop_grace_s: float = 10.0) -> ProcessSpec:
-    """A process that runs a few lines of Python. Every process but "control" is a replica of its own role."""
+    """A process that runs a few lines of Python. Store and control planes are known by their names; "llm-0" is a replica of
+    the role "llm", and so is "llm" alone."""
     preamble = PREAMBLE.format(path=sys.path, name=name, folder=str(folder))
-    is_role = name != "control"
+    role = name.rpartition("-")[0] or name
+    is_role = role not in (CONTROL, STORE)
     return ProcessSpec(
         name=name,
         argv=(sys.executable, "-c", preamble + textwrap.dedent(body)),
         log=folder / "logs" / f"{name}.log",
         stop_grace_s=stop_grace_s,
-        role=name if is_role else "",
+        role=role if is_role else "",
         replica_id=name if is_role else "",
+        socket=folder / "store.sock" if name == STORE else None,
+        folder=folder / "store" if name == STORE else None,
     )
 
 
@@ -67,29 +86,36 @@ def plan(folder: Path, *processes: ProcessSpec) -> LaunchPlan:
         name=folder.name,
         flow="scripted",
         graph="graphs/scripted",
-        target="127.0.0.1:1",
-        internal_target="127.0.0.1:2",
         runtime=folder,
-        control=ControlSettings(),
-        settings_file=folder / "control.json",
+        controls=tuple(
+            ControlPlan(name=process.name, settings=ControlSettings(), settings_file=folder / f"{process.name}.json")
+            for process in processes
+            if process.kind is ProcessKind.CONTROL
+        ),
         processes=processes,
     )
 
 
 @dataclass
 class FileReadiness:
-    """Sees a replica READY when its pid file says so."""
+    """Sees a replica READY when its pid file says so, and a control plane answer when the process of its file lives."""
 
     folder: Path
+    controls: tuple[str, ...] = (CONTROL,)
     is_serving: bool = True
 
     async def look(self) -> Observation:
         """One look at the pid files."""
         pids = {path.stem: int(path.read_text()) for path in self.folder.glob("*.pid")}
+        answering = tuple(identity.start_ticks(pids.get(name, 0)) > 0 for name in self.controls)
         return Observation(
-            is_answering="control" in pids,
-            is_serving=self.is_serving and "control" in pids,
-            replicas=tuple(Replica(role=n, replica_id=n, process_id=pid, state="READY") for n, pid in pids.items()),
+            answering=answering,
+            is_serving=self.is_serving and all(answering),
+            replicas=tuple(
+                Replica(role=name.rpartition("-")[0] or name, replica_id=name, process_id=pid, state="READY")
+                for name, pid in pids.items()
+                if name not in (STORE, *self.controls)
+            ),
         )
 
 
@@ -134,8 +160,12 @@ async def supervised(
     launch: LaunchPlan, settings: SupervisorSettings = SETTINGS, readiness: FileReadiness | None = None
 ) -> AsyncIterator[Running]:
     """Runs a supervisor inside the block and stops it at the end; its failure is kept, not raised."""
+    controls = tuple(control.name for control in launch.controls)
     supervisor = Supervisor(
-        launch, settings, readiness or FileReadiness(launch.runtime), lambda status: running.published(status)
+        launch,
+        settings,
+        readiness or FileReadiness(launch.runtime, controls),
+        lambda status: running.published(status),
     )
     running = Running(supervisor=supervisor, folder=launch.runtime)
 

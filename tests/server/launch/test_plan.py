@@ -17,6 +17,9 @@ from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.config import Settings
 from omniflow_server.control.settings import ControlSettings
 from omniflow_server.launch.plan import LaunchPlan, plan_launch
+from omniflow_server.launch.settings import SupervisorSettings
+from omniflow_server.launch.status import ProcessKind
+from omniflow_server.launch.store import IN_MEMORY, StoreChoice, StoreKind
 
 RUNTIME = Path("/run/omniflow/default")
 
@@ -38,9 +41,26 @@ def flow(*roles: RolePlan) -> Flow:
 ECHO = RolePlan(name="echo", interfaces=("test.echo", "test.other"), env={"LOUD": "1"})
 
 
-def plan(*roles: RolePlan, settings: Settings | None = None, runtime: Path = RUNTIME) -> LaunchPlan:
+EMBEDDED = StoreChoice(
+    kind=StoreKind.EMBEDDED,
+    url=f"unix://{RUNTIME}/store.sock",
+    argv=("/usr/bin/python", "-m", "store"),
+    folder=RUNTIME / "store",
+    socket=RUNTIME / "store.sock",
+)
+
+
+def plan(
+    *roles: RolePlan, settings: Settings | None = None, runtime: Path = RUNTIME, store: StoreChoice = IN_MEMORY
+) -> LaunchPlan:
     return plan_launch(
-        flow(*roles), "echo", settings or Settings(), name="default", runtime=runtime, python="/usr/bin/python"
+        flow(*roles),
+        "echo",
+        settings or Settings(),
+        name="default",
+        runtime=runtime,
+        python="/usr/bin/python",
+        store=store,
     )
 
 
@@ -49,10 +69,54 @@ def test_plan_puts_the_control_plane_first_and_hands_it_the_flow() -> None:
     control = launch.processes[0]
     assert control.argv == ("/usr/bin/python", "-m", "omniflow_server.launch.control", str(RUNTIME / "control.json"))
     assert (control.name, control.role) == ("control", "")
-    assert launch.control.flows == ("echo",)
-    assert launch.control.internal_listen == launch.internal_target == f"unix:{RUNTIME}/control.sock"
+    assert launch.controls[0].settings.flows == ("echo",)
+    assert launch.controls[0].settings.internal_listen == launch.internal_target == f"unix:{RUNTIME}/control.sock"
+    assert launch.controls[0].settings_file == RUNTIME / "control.json"
     assert launch.graph == "graphs/echo"
-    assert launch.target == ControlSettings().listen
+    assert launch.targets == (launch.target,) == (ControlSettings().listen,)
+
+
+def test_plan_starts_several_control_planes_that_every_role_knows() -> None:
+    launch = plan(ECHO, settings=Settings(supervisor=SupervisorSettings(control_planes=2)))
+    first, second, role = launch.processes
+    assert [process.name for process in launch.processes] == ["control-0", "control-1", "echo-0"]
+    assert [process.argv[-1] for process in (first, second)] == [
+        str(RUNTIME / "control-0.json"),
+        str(RUNTIME / "control-1.json"),
+    ]
+    assert (second.kind, second.log) == (ProcessKind.CONTROL, RUNTIME / "logs" / "control-1.log")
+    assert launch.targets == ("127.0.0.1:7700", "127.0.0.1:7701")
+    assert launch.internal_targets == (f"unix:{RUNTIME}/control.sock", f"unix:{RUNTIME}/control-1.sock")
+    assert role.argv[role.argv.index("--registry") + 1] == ",".join(launch.internal_targets)
+
+
+def test_plan_puts_a_store_of_its_own_first() -> None:
+    launch = plan(ECHO, store=EMBEDDED)
+    store = launch.processes[0]
+    assert [process.name for process in launch.processes] == ["store", "control", "echo-0"]
+    assert (store.kind, store.role, store.argv) == (ProcessKind.STORE, "", EMBEDDED.argv)
+    assert (store.socket, store.folder) == (RUNTIME / "store.sock", RUNTIME / "store")
+    assert launch.controls[0].settings.metadata_url == f"unix://{RUNTIME}/store.sock"
+    assert (launch.processes[1].env, launch.notes) == ({}, ())
+
+
+def test_plan_hands_an_external_store_on_and_starts_none() -> None:
+    launch = plan(ECHO, store=StoreChoice(kind=StoreKind.EXTERNAL, url="redis://db:6379/0"))
+    assert [process.name for process in launch.processes] == ["control", "echo-0"]
+    assert launch.controls[0].settings.metadata_url == "redis://db:6379/0"
+
+
+def test_plan_without_a_store_hides_that_of_the_machine() -> None:
+    launch = plan(ECHO, store=StoreChoice(note="no metadata store"))
+    assert launch.processes[0].env == {"REDIS_URL": "", "REDIS_HOST": ""}
+    assert launch.notes == ("no metadata store",)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("default", "second"), ("mine", "mine")])
+def test_plan_keeps_flows_of_two_names_apart_in_one_store(given: str, expected: str) -> None:
+    settings = Settings(control=ControlSettings(metadata_namespace=given))
+    launch = plan_launch(flow(ECHO), "echo", settings, name="second", runtime=RUNTIME, python="/usr/bin/python")
+    assert launch.controls[0].settings.metadata_namespace == expected
 
 
 def test_plan_gives_each_replica_its_command_socket_log_and_environment() -> None:
@@ -97,6 +161,7 @@ def test_plan_gives_the_control_plane_time_to_drain() -> None:
         ((ECHO, ECHO), "role echo: the name is taken"),
         ((ECHO, ECHO, RolePlan(name="b", interfaces=(), replicas=0)), r"role echo: the name is taken.*\(and 1 more\)"),
         ((ECHO, RolePlan(name="control", interfaces=())), "role control: the name is taken"),
+        ((ECHO, RolePlan(name="store", interfaces=())), "role store: the name is taken"),
         ((RolePlan(name="echo", interfaces=("test.echo",), replicas=0),), "needs at least one replica"),
         (
             (RolePlan(name="echo", interfaces=("test.echo",), environment="torch"),),

@@ -35,6 +35,25 @@ def test_resolve_listen_refuses_a_port_that_is_taken() -> None:
     assert caught.value.reason is Reason.INVALID_CONFIG
 
 
+def test_resolve_listen_finds_free_ports_in_a_row() -> None:
+    first = int(resolve_listen("127.0.0.1:0", count=3).rpartition(":")[2])
+    for port in range(first, first + 3):
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+def test_resolve_listen_names_the_port_of_a_row_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with pytest.raises(OmniFlowError, match=f"cannot listen on '127.0.0.1:{taken}'"):
+            resolve_listen(f"127.0.0.1:{taken - 1}", count=2)
+
+
+def test_resolve_listen_refuses_an_unknown_host_also_for_several() -> None:
+    with pytest.raises(OmniFlowError, match="unknown host"):
+        resolve_listen("no.such.host.invalid:0", count=2)
+
+
 def test_resolve_listen_refuses_an_address_of_another_machine() -> None:
     with pytest.raises(OmniFlowError, match=r"cannot listen on '192\.0\.2\.1:0': Cannot assign"):
         resolve_listen("192.0.2.1:0")

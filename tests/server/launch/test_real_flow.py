@@ -61,6 +61,10 @@ async def until(command: Installed, phase: Phase, *, within_s: float) -> FlowSta
     return status
 
 
+def pid_of(status: FlowStatus, name: str) -> int:
+    return next(process.pid for process in status.processes if process.name == name)
+
+
 def live(status: FlowStatus) -> list[str]:
     return [process.name for process in status.processes if identity.is_running(process.pid, process.start_ticks)]
 
@@ -79,7 +83,13 @@ def test_up_detached_serves_until_down(command: Installed) -> None:
     assert "\x1b" not in shown
     status = command.status()
     assert (status["phase"], status["is_serving"], status["graph"]) == ("ready", True, "graphs/tiny")
-    assert [process["replica_state"] for process in status["processes"]] == ["ANSWERING", "READY", "READY", "READY"]
+    assert {process["name"]: process["replica_state"] for process in status["processes"]} == {
+        "store": "ANSWERING",
+        "control": "ANSWERING",
+        "echo-0": "READY",
+        "echo-1": "READY",
+        "burst-0": "READY",
+    }
     assert "answer: hello\n" in command("ask", "--graph", "tiny", "hello")
     before = state(command)
     assert "stopped" in command("down")
@@ -110,9 +120,10 @@ def test_up_in_the_foreground_stops_at_a_signal(command: Installed) -> None:
             if "stop     Ctrl+C" in line:
                 break
         status = state(command)
-        assert len(live(status)) == 4
+        before = live(status)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=50)
+    assert before == ["store", "control", "echo-0", "echo-1", "burst-0"]
     assert (process.returncode, err) == (0, "")
     assert out.endswith("stopped\n")
     assert live(status) == []
@@ -130,22 +141,23 @@ async def test_kill_of_a_role_ends_its_call_and_the_next_one_works(running: Inst
         assert not any(isinstance(event, Finished) for event in seen)
         killed_s = time.monotonic()
         await until(running, Phase.DEGRADED, within_s=REPLACED_WITHIN_S)
-        while state(running).processes[3].pid in (0, pids["burst-0"]):
+        while pid_of(state(running), "burst-0") in (0, pids["burst-0"]):
             assert time.monotonic() - killed_s < REPLACED_WITHIN_S
             await asyncio.sleep(0.01)
         await until(running, Phase.READY, within_s=START_S)
         result = await client.run("tiny", parameters=Json({"count": 3}))
         assert len(result.values("tokens")) == 3
     after = state(running)
-    assert [process.restarts for process in after.processes] == [0, 0, 0, 1]
+    assert {process.name: process.restarts for process in after.processes if process.restarts} == {"burst-0": 1}
 
 
 async def test_kill_of_the_control_plane_is_survived_by_the_roles(running: Installed) -> None:
     before = state(running)
-    os.kill(before.processes[0].pid, signal.SIGKILL)
+    os.kill(pid_of(before, "control"), signal.SIGKILL)
     await until(running, Phase.DEGRADED, within_s=REPLACED_WITHIN_S)
     after = await until(running, Phase.READY, within_s=START_S)
-    assert [process.pid for process in after.processes[1:]] == [process.pid for process in before.processes[1:]]
+    others = [process.name for process in before.processes if process.name != "control"]
+    assert [pid_of(after, name) for name in others] == [pid_of(before, name) for name in others]
     assert after.target == before.target
     async with omniflow.connect(after.target) as client:
         assert (await client.run("tiny", text="again")).text("text") == "again"
@@ -153,13 +165,50 @@ async def test_kill_of_the_control_plane_is_survived_by_the_roles(running: Insta
 
 def test_kill_of_the_supervisor_leaves_no_process(running: Installed) -> None:
     status = state(running)
-    assert len(live(status)) == 4
+    assert len(live(status)) == 5
     os.kill(status.pid, signal.SIGKILL)
     killed_s = time.monotonic()
     while live(status):
         assert time.monotonic() - killed_s < 3.0, live(status)
     assert "nothing runs" in running("status", status=1)
     assert "tiny is ready" in running("up", TINY, "--detach", "--listen", "127.0.0.1:0")
+
+
+async def test_up_with_several_control_planes_serves_on_each_of_them(command: Installed) -> None:
+    command("up", TINY, "--detach", "--listen", "127.0.0.1:0", "--set", "supervisor.control_planes=2")
+    status = command.status()
+    assert [process["replica_state"] for process in status["processes"]] == [*["ANSWERING"] * 3, *["READY"] * 3]
+    for target in status["targets"]:
+        assert "answer: hello\n" in command("ask", "--graph", "tiny", "--target", target, "hello")
+    before = state(command)
+    assert [process.name for process in before.processes[:3]] == ["store", "control-0", "control-1"]
+    command("down")
+    assert live(before) == []
+    assert [path.name for path in (command.folder / "run" / "default").glob("*.sock")] == []
+
+
+async def test_restart_of_a_role_with_two_replicas_loses_no_call(running: Installed) -> None:
+    before = state(running)
+    answers: list[str] = []
+    async with omniflow.connect(before.target) as client:
+        with running.start("restart", "--only", "echo") as process:
+            while process.poll() is None:
+                answers.append((await client.run("tiny", text="hello")).text("text"))
+            assert process.stdout is not None
+            shown = process.stdout.read()
+    assert (process.returncode, set(answers)) == (0, {"hello"})
+    assert shown == "echo-0: restarting (1 of 2)\necho-1: restarting (2 of 2)\nrestarted 2 processes\n"
+    after = state(running)
+    changed = [old.name for old, new in zip(before.processes, after.processes, strict=True) if old.pid != new.pid]
+    assert (changed, after.phase) == (["echo-0", "echo-1"], Phase.READY)
+
+
+def test_restart_refuses_a_name_that_there_is_not(running: Installed) -> None:
+    before = running.pids()
+    assert "no role or process of the flow is named 'ecko'. Did you mean" in running(
+        "restart", "--only", "ecko", status=1
+    )
+    assert running.pids() == before
 
 
 async def test_serve_without_roles_answers(command: Installed) -> None:

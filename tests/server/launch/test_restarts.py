@@ -50,3 +50,17 @@ def test_is_hopeless_never_once_it_has_been_ready() -> None:
 )
 def test_death_says_how(status: int, text: str) -> None:
     assert str(died(status)) == text
+
+
+def test_is_failing_when_it_does_not_come_back_by_itself() -> None:
+    again = Restarts(has_been_ready=True)
+    assert again.after(died(2), POLICY).is_failing(died(2), POLICY)
+    assert not again.after(died(), POLICY).is_failing(died(), POLICY)
+    often = again.after(died(), POLICY).after(died(), POLICY).after(died(), POLICY)
+    assert often.is_failing(died(), POLICY)
+    assert not often.is_failing(died(ready_for_s=0.1), POLICY)
+
+
+def test_death_without_a_process_says_why() -> None:
+    death = Death(status=0, ready_for_s=None, cause="cannot be started: /nowhere: No such file or directory")
+    assert str(death) == "cannot be started: /nowhere: No such file or directory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.launch import identity
 from omniflow_server.launch.state import StateFile, write_private
-from omniflow_server.launch.status import FlowStatus, Phase, ProcessState, ProcessStatus
+from omniflow_server.launch.status import FlowStatus, Phase, ProcessState, ProcessStatus, RollingStatus
 
 STATUS = FlowStatus(
     name="default",
@@ -27,6 +28,10 @@ STATUS = FlowStatus(
         ProcessStatus(name="control", role="", replica_id="", state=ProcessState.READY, pid=3, start_ticks=4),
         ProcessStatus(name="llm-0", role="llm", replica_id="llm-0", state=ProcessState.RESTARTING, restarts=2),
     ),
+    targets=("127.0.0.1:7700", "127.0.0.1:7701"),
+    internal_targets=("unix:/run/x/control.sock", "unix:/run/x/control-1.sock"),
+    notes=("no metadata store",),
+    rolling=RollingStatus(number=2, total=3, done=1, process="llm-0"),
 )
 
 
@@ -37,6 +42,16 @@ def test_read_gives_back_what_was_written(tmp_path: Path) -> None:
     assert state.path.stat().st_mode & 0o777 == 0o600
     state.remove()
     assert state.read() is None
+
+
+def test_read_knows_a_file_of_before_there_were_several_control_planes(tmp_path: Path) -> None:
+    values = json.loads(STATUS.to_json())
+    for later in ("targets", "internal_targets", "notes", "rolling"):
+        del values[later]
+    StateFile(tmp_path).path.write_text(json.dumps(values))
+    assert StateFile(tmp_path).read() == dataclasses.replace(
+        STATUS, targets=(), internal_targets=(), notes=(), rolling=None
+    )
 
 
 def test_read_ignores_a_file_of_another_version(tmp_path: Path) -> None:

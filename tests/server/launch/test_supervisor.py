@@ -21,7 +21,7 @@ from omniflow_server.launch import identity
 from omniflow_server.launch.state import StateFile
 from omniflow_server.launch.status import FlowStatus, Phase, ProcessState
 from omniflow_server.launch.supervisor import Supervisor
-from tests.server.launch.scripted import SERVE, SETTINGS, FileReadiness, plan, script, supervised
+from tests.server.launch.scripted import SERVE, SETTINGS, STORE_SERVE, FileReadiness, plan, script, supervised
 
 pytestmark = pytest.mark.integration
 
@@ -61,6 +61,62 @@ async def test_run_hands_the_settings_over_in_a_private_file(tmp_path: Path) -> 
         assert (tmp_path / "control.json").stat().st_mode & 0o777 == 0o600
         assert json.loads(running.notes()[0].removeprefix("control "))["listen"] == "127.0.0.1:7700"
     assert not (tmp_path / "control.json").exists()
+
+
+async def test_run_hands_each_control_plane_its_own_settings(tmp_path: Path) -> None:
+    launch = plan(tmp_path, script(tmp_path, "control-0"), script(tmp_path, "control-1"))
+    files = [tmp_path / "control-0.json", tmp_path / "control-1.json"]
+    async with supervised(launch) as running:
+        await running.ready()
+        assert all(file.exists() for file in files)
+    assert not any(file.exists() for file in files)
+
+
+async def test_run_is_ready_when_every_control_plane_answers(tmp_path: Path) -> None:
+    launch = plan(tmp_path, script(tmp_path, "control-0"), script(tmp_path, "control-1"), script(tmp_path, "llm-0"))
+    readiness = FileReadiness(tmp_path, ("control-0", "absent"))
+    async with supervised(launch, readiness=readiness) as running:
+        await running.until(lambda s: state_of(s, "control-0") is ProcessState.READY)
+        assert state_of(running.supervisor.status(), "control-1") is ProcessState.STARTING
+        readiness.controls = ("control-0", "control-1")
+        await running.ready()
+
+
+async def test_run_starts_the_store_first_and_waits_for_it(tmp_path: Path) -> None:
+    body = f"while not (folder / 'go').exists(): time.sleep(0.01)\n{STORE_SERVE}"
+    control = script(tmp_path, "control", f"note('up')\n{SERVE}")
+    async with supervised(plan(tmp_path, script(tmp_path, "store", body), control)) as running:
+        await running.until(lambda s: s.processes[0].pid > 0)
+        assert running.pids()["control"] == 0
+        (tmp_path / "go").touch()
+        await running.ready()
+        assert running.notes() == ["store up", "control up"]
+        assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "store").is_dir()
+
+
+async def test_run_replaces_the_store_and_leaves_the_rest_alone(tmp_path: Path) -> None:
+    launch = plan(tmp_path, script(tmp_path, "store", STORE_SERVE), script(tmp_path, "control"))
+    async with supervised(launch) as running:
+        await running.ready()
+        before = running.pids()
+        os.kill(before["store"], signal.SIGKILL)
+        await running.until(lambda s: s.phase is Phase.READY and s.processes[0].restarts == 1)
+        assert running.pids()["control"] == before["control"]
+
+
+async def test_run_gives_up_a_store_that_never_answers_and_starts_nothing_else(tmp_path: Path) -> None:
+    launch = plan(tmp_path, script(tmp_path, "store", DIE), script(tmp_path, "control"))
+    async with supervised(launch) as running:
+        status = await running.until(lambda s: state_of(s, "control") is ProcessState.STOPPED)
+    assert "store died 3 times before it was ready" in status.error
+    assert not (tmp_path / "control.pid").exists()
+
+
+async def test_run_publishes_what_the_operator_should_know(tmp_path: Path) -> None:
+    launch = dataclasses.replace(plan(tmp_path, script(tmp_path, "control")), notes=("no metadata store",))
+    async with supervised(launch) as running:
+        assert (await running.ready()).notes == ("no metadata store",)
 
 
 async def test_run_replaces_a_killed_process(tmp_path: Path) -> None:
@@ -139,14 +195,15 @@ async def test_run_is_not_over_while_the_failed_readiness_stops_the_rest(tmp_pat
     assert not running.supervisor._ready.is_set()
 
 
-async def test_stop_lets_the_control_plane_drain_before_the_roles(tmp_path: Path) -> None:
-    launch = plan(tmp_path, script(tmp_path, "control"), script(tmp_path, "llm"), script(tmp_path, "tts"))
-    async with supervised(launch) as running:
+async def test_stop_lets_the_control_plane_drain_before_the_roles_and_the_store(tmp_path: Path) -> None:
+    processes = [script(tmp_path, name) for name in ("control", "llm", "tts")]
+    async with supervised(plan(tmp_path, script(tmp_path, "store", STORE_SERVE), *processes)) as running:
         await running.ready()
         running.supervisor.stop()
         await running.until(lambda s: all(p.state is ProcessState.STOPPED for p in s.processes))
-    assert running.notes()[0] == "control stopped"
-    assert sorted(running.notes()[1:]) == ["llm stopped", "tts stopped"]
+    assert running.notes()[:2] == ["store up", "control stopped"]
+    assert sorted(running.notes()[2:4]) == ["llm stopped", "tts stopped"]
+    assert running.notes()[4:] == ["store stopped"]
 
 
 async def test_stop_kills_what_does_not_end_in_its_grace(tmp_path: Path) -> None:

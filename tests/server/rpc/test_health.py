@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -13,6 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from omniflow.dsl import Graph
 from omniflow.values import ValueType
 from omniflow_server.compose import PUBLIC_SERVICES, ControlPlane
+from omniflow_server.control.catalog import Catalog
+from omniflow_server.control.dispatch import ReplicaDispatcher
+from omniflow_server.rpc.health import Health
 from tests.roles.running import eventually
 from tests.server.control.planes import channel_to, register
 from tests.server.control.scripted_role import ScriptedRole
@@ -71,6 +74,32 @@ async def test_graph_serves_while_its_roles_have_replicas(made: ControlPlane, st
         assert (await watch.read()).status == NOT_SERVING
     assert await status(stub, "") == SERVING, "the process itself serves all the while"
     watch.cancel()
+
+
+class Connected:
+    """A dispatcher whose roles are connected as the test says."""
+
+    def __init__(self, *roles: str) -> None:
+        self.roles = frozenset(roles)
+
+    def connected_roles(self, roles: frozenset[str]) -> frozenset[str]:
+        return roles & self.roles
+
+
+async def test_canary_without_its_roles_does_not_take_the_graph_away() -> None:
+    catalog, dispatcher = Catalog([Words.name]), Connected("worker")
+    health = Health(catalog, cast("ReplicaDispatcher", dispatcher), ())
+    catalog.install(catalog.compile(remote_graph().spec()))
+    spec = remote_graph().spec()
+    spec.nodes[0].role = "other"
+    canary = catalog.compile(spec)
+    versions = catalog.versions("graphs/remote").adding(canary.revision, 49)
+    catalog.take(versions, [canary])
+    assert health.is_graph_ready("graphs/remote")
+    catalog.take(versions.adding(canary.revision, 50), [])
+    assert not health.is_graph_ready("graphs/remote"), "the newest of two with the largest share"
+    dispatcher.roles |= {"other"}
+    assert health.is_graph_ready("graphs/remote")
 
 
 async def test_internal_server_tells_health_too(made: ControlPlane) -> None:

@@ -151,7 +151,7 @@ async def test_beginning_of_an_identifier_is_enough_when_it_is_the_only_one(
     made: ControlPlane, client: GraphClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identifiers = iter(["ab12", "ab34", "ab"])
-    monkeypatch.setattr("omniflow_server.control.calls.secrets.token_hex", lambda size: next(identifiers))
+    monkeypatch.setattr(made.calls, "new_id", lambda: next(identifiers))
     for _ in range(2):
         await client.run("count", inputs={"text": "1"})
     assert (await source(made).inspect("ab1")).call.call_id == "ab12"

@@ -95,6 +95,7 @@ def _node(message: pb.Node) -> core.NodeSpec:
         is_deterministic=message.is_deterministic,
         is_spread=message.is_spread,
         balance=_BALANCE.get(message.balance, core.Balance.LEAST_LOADED),
+        cost_field=message.cost_field,
         activate_by_count=tuple(_trigger(trigger) for trigger in message.activate_by_count),
         on_impossible=_ON_IMPOSSIBLE.get(message.on_impossible, core.OnImpossible.FAIL),
         on_failure=_ON_FAILURE.get(message.on_failure, core.OnFailure.FAIL_CALL),

@@ -94,6 +94,8 @@ const (
 	ErrorReason_ERROR_REASON_BUFFER_FULL ErrorReason = 45
 	// RESOURCE_EXHAUSTED: a pool has too few pages.
 	ErrorReason_ERROR_REASON_POOL_EXHAUSTED ErrorReason = 46
+	// UNAVAILABLE: the metadata store does not answer; RetryInfo says when to try again.
+	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 47
 	// INTERNAL: an interface raised; its text stays in the role's log.
 	ErrorReason_ERROR_REASON_INTERFACE_FAILED ErrorReason = 60
 	// FAILED_PRECONDITION: a join closed with some but not all required fields; metadata names bucket and fields.
@@ -174,6 +176,7 @@ var (
 		44: "ERROR_REASON_QUOTA_EXCEEDED",
 		45: "ERROR_REASON_BUFFER_FULL",
 		46: "ERROR_REASON_POOL_EXHAUSTED",
+		47: "ERROR_REASON_STORE_UNAVAILABLE",
 		60: "ERROR_REASON_INTERFACE_FAILED",
 		61: "ERROR_REASON_IMPOSSIBLE_INPUT",
 		62: "ERROR_REASON_INVALID_OUTPUT",
@@ -230,6 +233,7 @@ var (
 		"ERROR_REASON_QUOTA_EXCEEDED":       44,
 		"ERROR_REASON_BUFFER_FULL":          45,
 		"ERROR_REASON_POOL_EXHAUSTED":       46,
+		"ERROR_REASON_STORE_UNAVAILABLE":    47,
 		"ERROR_REASON_INTERFACE_FAILED":     60,
 		"ERROR_REASON_IMPOSSIBLE_INPUT":     61,
 		"ERROR_REASON_INVALID_OUTPUT":       62,
@@ -285,7 +289,7 @@ var File_omniflow_common_v1_error_proto protoreflect.FileDescriptor
 
 const file_omniflow_common_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x1eomniflow/common/v1/error.proto\x12\x12omniflow.common.v1*\x8e\x0e\n" +
+	"\x1eomniflow/common/v1/error.proto\x12\x12omniflow.common.v1*\xb2\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1e\n" +
@@ -320,7 +324,8 @@ const file_omniflow_common_v1_error_proto_rawDesc = "" +
 	"\x19ERROR_REASON_REPLICA_LOST\x10+\x12\x1f\n" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10,\x12\x1c\n" +
 	"\x18ERROR_REASON_BUFFER_FULL\x10-\x12\x1f\n" +
-	"\x1bERROR_REASON_POOL_EXHAUSTED\x10.\x12!\n" +
+	"\x1bERROR_REASON_POOL_EXHAUSTED\x10.\x12\"\n" +
+	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10/\x12!\n" +
 	"\x1dERROR_REASON_INTERFACE_FAILED\x10<\x12!\n" +
 	"\x1dERROR_REASON_IMPOSSIBLE_INPUT\x10=\x12\x1f\n" +
 	"\x1bERROR_REASON_INVALID_OUTPUT\x10>\x12$\n" +

@@ -1695,6 +1695,7 @@ type ExecuteResult struct {
 	//	*ExecuteResult_Progress
 	//	*ExecuteResult_Heartbeat
 	//	*ExecuteResult_SegmentStep
+	//	*ExecuteResult_Load
 	Result        isExecuteResult_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1816,6 +1817,15 @@ func (x *ExecuteResult) GetSegmentStep() *SegmentStep {
 	return nil
 }
 
+func (x *ExecuteResult) GetLoad() *ReplicaLoad {
+	if x != nil {
+		if x, ok := x.Result.(*ExecuteResult_Load); ok {
+			return x.Load
+		}
+	}
+	return nil
+}
+
 type isExecuteResult_Result interface {
 	isExecuteResult_Result()
 }
@@ -1860,6 +1870,11 @@ type ExecuteResult_SegmentStep struct {
 	SegmentStep *SegmentStep `protobuf:"bytes,9,opt,name=segment_step,json=segmentStep,proto3,oneof"`
 }
 
+type ExecuteResult_Load struct {
+	// What runs and waits on the replica, whoever has started it. With handle 0, a few times a second while it changes.
+	Load *ReplicaLoad `protobuf:"bytes,10,opt,name=load,proto3,oneof"`
+}
+
 func (*ExecuteResult_Hello) isExecuteResult_Result() {}
 
 func (*ExecuteResult_Accepted) isExecuteResult_Result() {}
@@ -1875,6 +1890,8 @@ func (*ExecuteResult_Progress) isExecuteResult_Result() {}
 func (*ExecuteResult_Heartbeat) isExecuteResult_Result() {}
 
 func (*ExecuteResult_SegmentStep) isExecuteResult_Result() {}
+
+func (*ExecuteResult_Load) isExecuteResult_Result() {}
 
 // Opens the stream from the replica's side.
 type ReplicaHello struct {
@@ -2178,7 +2195,9 @@ type ActivationFailed struct {
 	// The error, with ErrorInfo. Never an exception's text.
 	Status *status.Status `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Another replica may try.
-	IsRetryable   bool `protobuf:"varint,2,opt,name=is_retryable,json=isRetryable,proto3" json:"is_retryable,omitempty"`
+	IsRetryable bool `protobuf:"varint,2,opt,name=is_retryable,json=isRetryable,proto3" json:"is_retryable,omitempty"`
+	// It was not taken in: nothing of it has run, so it may be started anew, whatever its interface says of replay.
+	IsRefused     bool `protobuf:"varint,3,opt,name=is_refused,json=isRefused,proto3" json:"is_refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2223,6 +2242,13 @@ func (x *ActivationFailed) GetStatus() *status.Status {
 func (x *ActivationFailed) GetIsRetryable() bool {
 	if x != nil {
 		return x.IsRetryable
+	}
+	return false
+}
+
+func (x *ActivationFailed) GetIsRefused() bool {
+	if x != nil {
+		return x.IsRefused
 	}
 	return false
 }
@@ -2975,7 +3001,7 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"y\n" +
 	"\x0fExecuteResponse\x129\n" +
 	"\aresults\x18\x01 \x03(\v2\x1f.omniflow.role.v1.ExecuteResultR\aresults\x12+\n" +
-	"\x11received_messages\x18\x02 \x01(\x04R\x10receivedMessages\"\xaf\x04\n" +
+	"\x11received_messages\x18\x02 \x01(\x04R\x10receivedMessages\"\xe4\x04\n" +
 	"\rExecuteResult\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x126\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1e.omniflow.role.v1.ReplicaHelloH\x00R\x05hello\x12B\n" +
@@ -2985,7 +3011,9 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\x06failed\x18\x06 \x01(\v2\".omniflow.role.v1.ActivationFailedH\x00R\x06failed\x129\n" +
 	"\bprogress\x18\a \x01(\v2\x1b.omniflow.graph.v1.ProgressH\x00R\bprogress\x12A\n" +
 	"\theartbeat\x18\b \x01(\v2!.omniflow.role.v1.StreamHeartbeatH\x00R\theartbeat\x12B\n" +
-	"\fsegment_step\x18\t \x01(\v2\x1d.omniflow.role.v1.SegmentStepH\x00R\vsegmentStepB\b\n" +
+	"\fsegment_step\x18\t \x01(\v2\x1d.omniflow.role.v1.SegmentStepH\x00R\vsegmentStep\x123\n" +
+	"\x04load\x18\n" +
+	" \x01(\v2\x1d.omniflow.role.v1.ReplicaLoadH\x00R\x04loadB\b\n" +
 	"\x06result\"\xb6\x01\n" +
 	"\fReplicaHello\x123\n" +
 	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaR\areplica\x12%\n" +
@@ -3013,10 +3041,12 @@ const file_omniflow_role_v1_role_execution_service_proto_rawDesc = "" +
 	"\thistories\x18\x04 \x03(\v2 .omniflow.graph.v1.HistoryResultR\thistories\x12@\n" +
 	"\n" +
 	"last_yield\x18\x05 \x01(\v2!.omniflow.role.v1.ActivationYieldR\tlastYield\x12/\n" +
-	"\x13started_activations\x18\x06 \x01(\x04R\x12startedActivations\"a\n" +
+	"\x13started_activations\x18\x06 \x01(\x04R\x12startedActivations\"\x80\x01\n" +
 	"\x10ActivationFailed\x12*\n" +
 	"\x06status\x18\x01 \x01(\v2\x12.google.rpc.StatusR\x06status\x12!\n" +
-	"\fis_retryable\x18\x02 \x01(\bR\visRetryable\"e\n" +
+	"\fis_retryable\x18\x02 \x01(\bR\visRetryable\x12\x1d\n" +
+	"\n" +
+	"is_refused\x18\x03 \x01(\bR\tisRefused\"e\n" +
 	"\vSegmentStep\x124\n" +
 	"\x06events\x18\x03 \x03(\v2\x1c.omniflow.role.v1.InnerEventR\x06eventsJ\x04\b\x01\x10\x02J\x04\b\x02\x10\x03R\n" +
 	"registeredR\bfinished\"\xbf\x02\n" +
@@ -3122,12 +3152,13 @@ var file_omniflow_role_v1_role_execution_service_proto_goTypes = []any{
 	(*v12.Edge)(nil),                  // 43: omniflow.workflow.v1.Edge
 	(*Replica)(nil),                   // 44: omniflow.role.v1.Replica
 	(*v1.Progress)(nil),               // 45: omniflow.graph.v1.Progress
-	(*v1.Usage)(nil),                  // 46: omniflow.graph.v1.Usage
-	(v1.FinishReason)(0),              // 47: omniflow.graph.v1.FinishReason
-	(*v1.HistoryResult)(nil),          // 48: omniflow.graph.v1.HistoryResult
-	(*status.Status)(nil),             // 49: google.rpc.Status
-	(*v12.InputGroup)(nil),            // 50: omniflow.workflow.v1.InputGroup
-	(*v12.Field)(nil),                 // 51: omniflow.workflow.v1.Field
+	(*ReplicaLoad)(nil),               // 46: omniflow.role.v1.ReplicaLoad
+	(*v1.Usage)(nil),                  // 47: omniflow.graph.v1.Usage
+	(v1.FinishReason)(0),              // 48: omniflow.graph.v1.FinishReason
+	(*v1.HistoryResult)(nil),          // 49: omniflow.graph.v1.HistoryResult
+	(*status.Status)(nil),             // 50: google.rpc.Status
+	(*v12.InputGroup)(nil),            // 51: omniflow.workflow.v1.InputGroup
+	(*v12.Field)(nil),                 // 52: omniflow.workflow.v1.Field
 }
 var file_omniflow_role_v1_role_execution_service_proto_depIdxs = []int32{
 	1,  // 0: omniflow.role.v1.ExecuteRequest.commands:type_name -> omniflow.role.v1.ExecuteCommand
@@ -3165,37 +3196,38 @@ var file_omniflow_role_v1_role_execution_service_proto_depIdxs = []int32{
 	45, // 32: omniflow.role.v1.ExecuteResult.progress:type_name -> omniflow.graph.v1.Progress
 	3,  // 33: omniflow.role.v1.ExecuteResult.heartbeat:type_name -> omniflow.role.v1.StreamHeartbeat
 	27, // 34: omniflow.role.v1.ExecuteResult.segment_step:type_name -> omniflow.role.v1.SegmentStep
-	44, // 35: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
-	38, // 36: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
-	46, // 37: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
-	47, // 38: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
-	48, // 39: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
-	24, // 40: omniflow.role.v1.ActivationCompleted.last_yield:type_name -> omniflow.role.v1.ActivationYield
-	49, // 41: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
-	28, // 42: omniflow.role.v1.SegmentStep.events:type_name -> omniflow.role.v1.InnerEvent
-	29, // 43: omniflow.role.v1.InnerEvent.started:type_name -> omniflow.role.v1.InnerStart
-	24, // 44: omniflow.role.v1.InnerEvent.yield:type_name -> omniflow.role.v1.ActivationYield
-	25, // 45: omniflow.role.v1.InnerEvent.completed:type_name -> omniflow.role.v1.ActivationCompleted
-	26, // 46: omniflow.role.v1.InnerEvent.failed:type_name -> omniflow.role.v1.ActivationFailed
-	50, // 47: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
-	51, // 48: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
-	44, // 49: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
-	35, // 50: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
-	7,  // 51: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
-	41, // 52: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
-	0,  // 53: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
-	30, // 54: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
-	32, // 55: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
-	34, // 56: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
-	20, // 57: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
-	31, // 58: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
-	33, // 59: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
-	36, // 60: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
-	57, // [57:61] is the sub-list for method output_type
-	53, // [53:57] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	46, // 35: omniflow.role.v1.ExecuteResult.load:type_name -> omniflow.role.v1.ReplicaLoad
+	44, // 36: omniflow.role.v1.ReplicaHello.replica:type_name -> omniflow.role.v1.Replica
+	38, // 37: omniflow.role.v1.ActivationYield.fields:type_name -> omniflow.role.v1.ActivationYield.FieldsEntry
+	47, // 38: omniflow.role.v1.ActivationCompleted.usage:type_name -> omniflow.graph.v1.Usage
+	48, // 39: omniflow.role.v1.ActivationCompleted.finish_reason:type_name -> omniflow.graph.v1.FinishReason
+	49, // 40: omniflow.role.v1.ActivationCompleted.histories:type_name -> omniflow.graph.v1.HistoryResult
+	24, // 41: omniflow.role.v1.ActivationCompleted.last_yield:type_name -> omniflow.role.v1.ActivationYield
+	50, // 42: omniflow.role.v1.ActivationFailed.status:type_name -> google.rpc.Status
+	28, // 43: omniflow.role.v1.SegmentStep.events:type_name -> omniflow.role.v1.InnerEvent
+	29, // 44: omniflow.role.v1.InnerEvent.started:type_name -> omniflow.role.v1.InnerStart
+	24, // 45: omniflow.role.v1.InnerEvent.yield:type_name -> omniflow.role.v1.ActivationYield
+	25, // 46: omniflow.role.v1.InnerEvent.completed:type_name -> omniflow.role.v1.ActivationCompleted
+	26, // 47: omniflow.role.v1.InnerEvent.failed:type_name -> omniflow.role.v1.ActivationFailed
+	51, // 48: omniflow.role.v1.InterfaceDescription.input_groups:type_name -> omniflow.workflow.v1.InputGroup
+	52, // 49: omniflow.role.v1.InterfaceDescription.outputs:type_name -> omniflow.workflow.v1.Field
+	44, // 50: omniflow.role.v1.DescribeRoleResponse.replica:type_name -> omniflow.role.v1.Replica
+	35, // 51: omniflow.role.v1.DescribeRoleResponse.interfaces:type_name -> omniflow.role.v1.InterfaceDescription
+	7,  // 52: omniflow.role.v1.Facet.FieldsEntry.value:type_name -> omniflow.role.v1.FieldValues
+	41, // 53: omniflow.role.v1.ActivationYield.FieldsEntry.value:type_name -> omniflow.common.v1.Value
+	0,  // 54: omniflow.role.v1.RoleExecutionService.Execute:input_type -> omniflow.role.v1.ExecuteRequest
+	30, // 55: omniflow.role.v1.RoleExecutionService.CancelActivations:input_type -> omniflow.role.v1.CancelActivationsRequest
+	32, // 56: omniflow.role.v1.RoleExecutionService.ReleaseCall:input_type -> omniflow.role.v1.ReleaseCallRequest
+	34, // 57: omniflow.role.v1.RoleExecutionService.DescribeRole:input_type -> omniflow.role.v1.DescribeRoleRequest
+	20, // 58: omniflow.role.v1.RoleExecutionService.Execute:output_type -> omniflow.role.v1.ExecuteResponse
+	31, // 59: omniflow.role.v1.RoleExecutionService.CancelActivations:output_type -> omniflow.role.v1.CancelActivationsResponse
+	33, // 60: omniflow.role.v1.RoleExecutionService.ReleaseCall:output_type -> omniflow.role.v1.ReleaseCallResponse
+	36, // 61: omniflow.role.v1.RoleExecutionService.DescribeRole:output_type -> omniflow.role.v1.DescribeRoleResponse
+	58, // [58:62] is the sub-list for method output_type
+	54, // [54:58] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_role_execution_service_proto_init() }
@@ -3220,6 +3252,7 @@ func file_omniflow_role_v1_role_execution_service_proto_init() {
 		(*ExecuteResult_Progress)(nil),
 		(*ExecuteResult_Heartbeat)(nil),
 		(*ExecuteResult_SegmentStep)(nil),
+		(*ExecuteResult_Load)(nil),
 	}
 	file_omniflow_role_v1_role_execution_service_proto_msgTypes[28].OneofWrappers = []any{
 		(*InnerEvent_Started)(nil),

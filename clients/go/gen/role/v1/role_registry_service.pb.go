@@ -81,8 +81,11 @@ type RegisterReplicaResponse struct {
 	LeaseTtl *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	// Chosen protocol revision.
 	ProtocolRevision uint32 `protobuf:"varint,3,opt,name=protocol_revision,json=protocolRevision,proto3" json:"protocol_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// gRPC targets at which control planes of the cluster take registrations, this one's first. A replica that loses this one
+	// goes on with the next.
+	Registries    []string `protobuf:"bytes,5,rep,name=registries,proto3" json:"registries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterReplicaResponse) Reset() {
@@ -134,6 +137,13 @@ func (x *RegisterReplicaResponse) GetProtocolRevision() uint32 {
 		return x.ProtocolRevision
 	}
 	return 0
+}
+
+func (x *RegisterReplicaResponse) GetRegistries() []string {
+	if x != nil {
+		return x.Registries
+	}
+	return nil
 }
 
 // Client message of KeepAlive.
@@ -211,7 +221,9 @@ type KeepAliveResponse struct {
 	//
 	//	*KeepAliveResponse_Drain
 	//	*KeepAliveResponse_Reregister
-	Directive     isKeepAliveResponse_Directive `protobuf_oneof:"directive"`
+	Directive isKeepAliveResponse_Directive `protobuf_oneof:"directive"`
+	// As in RegisterReplicaResponse, when they have changed since the last message.
+	Registries    []string `protobuf:"bytes,4,rep,name=registries,proto3" json:"registries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -274,6 +286,13 @@ func (x *KeepAliveResponse) GetReregister() *ReregisterDirective {
 		if x, ok := x.Directive.(*KeepAliveResponse_Reregister); ok {
 			return x.Reregister
 		}
+	}
+	return nil
+}
+
+func (x *KeepAliveResponse) GetRegistries() []string {
+	if x != nil {
+		return x.Registries
 	}
 	return nil
 }
@@ -801,27 +820,207 @@ func (x *WatchReplicasResponse) GetReplicas() []*Replica {
 	return nil
 }
 
+// Request of ListControlPlanes.
+type ListControlPlanesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListControlPlanesRequest) Reset() {
+	*x = ListControlPlanesRequest{}
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListControlPlanesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListControlPlanesRequest) ProtoMessage() {}
+
+func (x *ListControlPlanesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListControlPlanesRequest.ProtoReflect.Descriptor instead.
+func (*ListControlPlanesRequest) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_registry_service_proto_rawDescGZIP(), []int{14}
+}
+
+// A control-plane process.
+type ControlPlane struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifier, kept across restarts.
+	ControlId string `protobuf:"bytes,1,opt,name=control_id,json=controlId,proto3" json:"control_id,omitempty"`
+	// New at each start.
+	IncarnationId string `protobuf:"bytes,2,opt,name=incarnation_id,json=incarnationId,proto3" json:"incarnation_id,omitempty"`
+	// Fence of the incarnation: the identifiers of its calls end with it, in hexadecimal.
+	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// gRPC target of its internal services.
+	Endpoint string `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// It takes no new call.
+	IsDraining bool `protobuf:"varint,5,opt,name=is_draining,json=isDraining,proto3" json:"is_draining,omitempty"`
+	// Revisions of omniflow.role.v1 and of the store's rows that it speaks.
+	ProtocolRevisions []uint32 `protobuf:"varint,6,rep,packed,name=protocol_revisions,json=protocolRevisions,proto3" json:"protocol_revisions,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ControlPlane) Reset() {
+	*x = ControlPlane{}
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlPlane) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlPlane) ProtoMessage() {}
+
+func (x *ControlPlane) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlPlane.ProtoReflect.Descriptor instead.
+func (*ControlPlane) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_registry_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ControlPlane) GetControlId() string {
+	if x != nil {
+		return x.ControlId
+	}
+	return ""
+}
+
+func (x *ControlPlane) GetIncarnationId() string {
+	if x != nil {
+		return x.IncarnationId
+	}
+	return ""
+}
+
+func (x *ControlPlane) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ControlPlane) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *ControlPlane) GetIsDraining() bool {
+	if x != nil {
+		return x.IsDraining
+	}
+	return false
+}
+
+func (x *ControlPlane) GetProtocolRevisions() []uint32 {
+	if x != nil {
+		return x.ProtocolRevisions
+	}
+	return nil
+}
+
+// Response of ListControlPlanes.
+type ListControlPlanesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By control_id; the process that answers is one of them.
+	ControlPlanes []*ControlPlane `protobuf:"bytes,1,rep,name=control_planes,json=controlPlanes,proto3" json:"control_planes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListControlPlanesResponse) Reset() {
+	*x = ListControlPlanesResponse{}
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListControlPlanesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListControlPlanesResponse) ProtoMessage() {}
+
+func (x *ListControlPlanesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_role_v1_role_registry_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListControlPlanesResponse.ProtoReflect.Descriptor instead.
+func (*ListControlPlanesResponse) Descriptor() ([]byte, []int) {
+	return file_omniflow_role_v1_role_registry_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListControlPlanesResponse) GetControlPlanes() []*ControlPlane {
+	if x != nil {
+		return x.ControlPlanes
+	}
+	return nil
+}
+
 var File_omniflow_role_v1_role_registry_service_proto protoreflect.FileDescriptor
 
 const file_omniflow_role_v1_role_registry_service_proto_rawDesc = "" +
 	"\n" +
 	",omniflow/role/v1/role_registry_service.proto\x12\x10omniflow.role.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/role/v1/replica.proto\"U\n" +
 	"\x16RegisterReplicaRequest\x12;\n" +
-	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\b\x01R\areplica\"\xa6\x01\n" +
+	"\areplica\x18\x01 \x01(\v2\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\b\x01R\areplica\"\xc6\x01\n" +
 	"\x17RegisterReplicaResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x126\n" +
 	"\tlease_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x12+\n" +
-	"\x11protocol_revision\x18\x03 \x01(\rR\x10protocolRevisionJ\x04\b\x04\x10\x05R\x05lanes\"\xa1\x01\n" +
+	"\x11protocol_revision\x18\x03 \x01(\rR\x10protocolRevision\x12\x1e\n" +
+	"\n" +
+	"registries\x18\x05 \x03(\tR\n" +
+	"registriesJ\x04\b\x04\x10\x05R\x05lanes\"\xa1\x01\n" +
 	"\x10KeepAliveRequest\x12$\n" +
 	"\blease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\aleaseId\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.omniflow.role.v1.ReplicaStateR\x05state\x121\n" +
-	"\x04load\x18\x03 \x01(\v2\x1d.omniflow.role.v1.ReplicaLoadR\x04load\"\xeb\x01\n" +
+	"\x04load\x18\x03 \x01(\v2\x1d.omniflow.role.v1.ReplicaLoadR\x04load\"\x8b\x02\n" +
 	"\x11KeepAliveResponse\x12F\n" +
 	"\x11lease_expire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x128\n" +
 	"\x05drain\x18\x02 \x01(\v2 .omniflow.role.v1.DrainDirectiveH\x00R\x05drain\x12G\n" +
 	"\n" +
 	"reregister\x18\x03 \x01(\v2%.omniflow.role.v1.ReregisterDirectiveH\x00R\n" +
-	"reregisterB\v\n" +
+	"reregister\x12\x1e\n" +
+	"\n" +
+	"registries\x18\x04 \x03(\tR\n" +
+	"registriesB\v\n" +
 	"\tdirective\"A\n" +
 	"\x0eDrainDirective\x12/\n" +
 	"\x05grace\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x15\n" +
@@ -850,14 +1049,27 @@ const file_omniflow_role_v1_role_registry_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1f\n" +
 	"\vis_snapshot\x18\x02 \x01(\bR\n" +
 	"isSnapshot\x125\n" +
-	"\breplicas\x18\x03 \x03(\v2\x19.omniflow.role.v1.ReplicaR\breplicas2\xe7\x04\n" +
+	"\breplicas\x18\x03 \x03(\v2\x19.omniflow.role.v1.ReplicaR\breplicas\"\x1a\n" +
+	"\x18ListControlPlanesRequest\"\xd6\x01\n" +
+	"\fControlPlane\x12\x1d\n" +
+	"\n" +
+	"control_id\x18\x01 \x01(\tR\tcontrolId\x12%\n" +
+	"\x0eincarnation_id\x18\x02 \x01(\tR\rincarnationId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
+	"\bendpoint\x18\x04 \x01(\tR\bendpoint\x12\x1f\n" +
+	"\vis_draining\x18\x05 \x01(\bR\n" +
+	"isDraining\x12-\n" +
+	"\x12protocol_revisions\x18\x06 \x03(\rR\x11protocolRevisions\"b\n" +
+	"\x19ListControlPlanesResponse\x12E\n" +
+	"\x0econtrol_planes\x18\x01 \x03(\v2\x1e.omniflow.role.v1.ControlPlaneR\rcontrolPlanes2\xd5\x05\n" +
 	"\x13RoleRegistryService\x12f\n" +
 	"\x0fRegisterReplica\x12(.omniflow.role.v1.RegisterReplicaRequest\x1a).omniflow.role.v1.RegisterReplicaResponse\x12X\n" +
 	"\tKeepAlive\x12\".omniflow.role.v1.KeepAliveRequest\x1a#.omniflow.role.v1.KeepAliveResponse(\x010\x01\x12l\n" +
 	"\x11DeregisterReplica\x12*.omniflow.role.v1.DeregisterReplicaRequest\x1a+.omniflow.role.v1.DeregisterReplicaResponse\x12]\n" +
 	"\fDrainReplica\x12%.omniflow.role.v1.DrainReplicaRequest\x1a&.omniflow.role.v1.DrainReplicaResponse\x12]\n" +
 	"\fListReplicas\x12%.omniflow.role.v1.ListReplicasRequest\x1a&.omniflow.role.v1.ListReplicasResponse\x12b\n" +
-	"\rWatchReplicas\x12&.omniflow.role.v1.WatchReplicasRequest\x1a'.omniflow.role.v1.WatchReplicasResponse0\x01b\x06proto3"
+	"\rWatchReplicas\x12&.omniflow.role.v1.WatchReplicasRequest\x1a'.omniflow.role.v1.WatchReplicasResponse0\x01\x12l\n" +
+	"\x11ListControlPlanes\x12*.omniflow.role.v1.ListControlPlanesRequest\x1a+.omniflow.role.v1.ListControlPlanesResponseb\x06proto3"
 
 var (
 	file_omniflow_role_v1_role_registry_service_proto_rawDescOnce sync.Once
@@ -871,7 +1083,7 @@ func file_omniflow_role_v1_role_registry_service_proto_rawDescGZIP() []byte {
 	return file_omniflow_role_v1_role_registry_service_proto_rawDescData
 }
 
-var file_omniflow_role_v1_role_registry_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_omniflow_role_v1_role_registry_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_omniflow_role_v1_role_registry_service_proto_goTypes = []any{
 	(*RegisterReplicaRequest)(nil),    // 0: omniflow.role.v1.RegisterReplicaRequest
 	(*RegisterReplicaResponse)(nil),   // 1: omniflow.role.v1.RegisterReplicaResponse
@@ -887,41 +1099,47 @@ var file_omniflow_role_v1_role_registry_service_proto_goTypes = []any{
 	(*ListReplicasResponse)(nil),      // 11: omniflow.role.v1.ListReplicasResponse
 	(*WatchReplicasRequest)(nil),      // 12: omniflow.role.v1.WatchReplicasRequest
 	(*WatchReplicasResponse)(nil),     // 13: omniflow.role.v1.WatchReplicasResponse
-	(*Replica)(nil),                   // 14: omniflow.role.v1.Replica
-	(*durationpb.Duration)(nil),       // 15: google.protobuf.Duration
-	(ReplicaState)(0),                 // 16: omniflow.role.v1.ReplicaState
-	(*ReplicaLoad)(nil),               // 17: omniflow.role.v1.ReplicaLoad
-	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
+	(*ListControlPlanesRequest)(nil),  // 14: omniflow.role.v1.ListControlPlanesRequest
+	(*ControlPlane)(nil),              // 15: omniflow.role.v1.ControlPlane
+	(*ListControlPlanesResponse)(nil), // 16: omniflow.role.v1.ListControlPlanesResponse
+	(*Replica)(nil),                   // 17: omniflow.role.v1.Replica
+	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
+	(ReplicaState)(0),                 // 19: omniflow.role.v1.ReplicaState
+	(*ReplicaLoad)(nil),               // 20: omniflow.role.v1.ReplicaLoad
+	(*timestamppb.Timestamp)(nil),     // 21: google.protobuf.Timestamp
 }
 var file_omniflow_role_v1_role_registry_service_proto_depIdxs = []int32{
-	14, // 0: omniflow.role.v1.RegisterReplicaRequest.replica:type_name -> omniflow.role.v1.Replica
-	15, // 1: omniflow.role.v1.RegisterReplicaResponse.lease_ttl:type_name -> google.protobuf.Duration
-	16, // 2: omniflow.role.v1.KeepAliveRequest.state:type_name -> omniflow.role.v1.ReplicaState
-	17, // 3: omniflow.role.v1.KeepAliveRequest.load:type_name -> omniflow.role.v1.ReplicaLoad
-	18, // 4: omniflow.role.v1.KeepAliveResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
+	17, // 0: omniflow.role.v1.RegisterReplicaRequest.replica:type_name -> omniflow.role.v1.Replica
+	18, // 1: omniflow.role.v1.RegisterReplicaResponse.lease_ttl:type_name -> google.protobuf.Duration
+	19, // 2: omniflow.role.v1.KeepAliveRequest.state:type_name -> omniflow.role.v1.ReplicaState
+	20, // 3: omniflow.role.v1.KeepAliveRequest.load:type_name -> omniflow.role.v1.ReplicaLoad
+	21, // 4: omniflow.role.v1.KeepAliveResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
 	4,  // 5: omniflow.role.v1.KeepAliveResponse.drain:type_name -> omniflow.role.v1.DrainDirective
 	5,  // 6: omniflow.role.v1.KeepAliveResponse.reregister:type_name -> omniflow.role.v1.ReregisterDirective
-	15, // 7: omniflow.role.v1.DrainDirective.grace:type_name -> google.protobuf.Duration
-	15, // 8: omniflow.role.v1.DrainReplicaRequest.grace:type_name -> google.protobuf.Duration
-	14, // 9: omniflow.role.v1.ListReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
-	14, // 10: omniflow.role.v1.WatchReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
-	0,  // 11: omniflow.role.v1.RoleRegistryService.RegisterReplica:input_type -> omniflow.role.v1.RegisterReplicaRequest
-	2,  // 12: omniflow.role.v1.RoleRegistryService.KeepAlive:input_type -> omniflow.role.v1.KeepAliveRequest
-	6,  // 13: omniflow.role.v1.RoleRegistryService.DeregisterReplica:input_type -> omniflow.role.v1.DeregisterReplicaRequest
-	8,  // 14: omniflow.role.v1.RoleRegistryService.DrainReplica:input_type -> omniflow.role.v1.DrainReplicaRequest
-	10, // 15: omniflow.role.v1.RoleRegistryService.ListReplicas:input_type -> omniflow.role.v1.ListReplicasRequest
-	12, // 16: omniflow.role.v1.RoleRegistryService.WatchReplicas:input_type -> omniflow.role.v1.WatchReplicasRequest
-	1,  // 17: omniflow.role.v1.RoleRegistryService.RegisterReplica:output_type -> omniflow.role.v1.RegisterReplicaResponse
-	3,  // 18: omniflow.role.v1.RoleRegistryService.KeepAlive:output_type -> omniflow.role.v1.KeepAliveResponse
-	7,  // 19: omniflow.role.v1.RoleRegistryService.DeregisterReplica:output_type -> omniflow.role.v1.DeregisterReplicaResponse
-	9,  // 20: omniflow.role.v1.RoleRegistryService.DrainReplica:output_type -> omniflow.role.v1.DrainReplicaResponse
-	11, // 21: omniflow.role.v1.RoleRegistryService.ListReplicas:output_type -> omniflow.role.v1.ListReplicasResponse
-	13, // 22: omniflow.role.v1.RoleRegistryService.WatchReplicas:output_type -> omniflow.role.v1.WatchReplicasResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	18, // 7: omniflow.role.v1.DrainDirective.grace:type_name -> google.protobuf.Duration
+	18, // 8: omniflow.role.v1.DrainReplicaRequest.grace:type_name -> google.protobuf.Duration
+	17, // 9: omniflow.role.v1.ListReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
+	17, // 10: omniflow.role.v1.WatchReplicasResponse.replicas:type_name -> omniflow.role.v1.Replica
+	15, // 11: omniflow.role.v1.ListControlPlanesResponse.control_planes:type_name -> omniflow.role.v1.ControlPlane
+	0,  // 12: omniflow.role.v1.RoleRegistryService.RegisterReplica:input_type -> omniflow.role.v1.RegisterReplicaRequest
+	2,  // 13: omniflow.role.v1.RoleRegistryService.KeepAlive:input_type -> omniflow.role.v1.KeepAliveRequest
+	6,  // 14: omniflow.role.v1.RoleRegistryService.DeregisterReplica:input_type -> omniflow.role.v1.DeregisterReplicaRequest
+	8,  // 15: omniflow.role.v1.RoleRegistryService.DrainReplica:input_type -> omniflow.role.v1.DrainReplicaRequest
+	10, // 16: omniflow.role.v1.RoleRegistryService.ListReplicas:input_type -> omniflow.role.v1.ListReplicasRequest
+	12, // 17: omniflow.role.v1.RoleRegistryService.WatchReplicas:input_type -> omniflow.role.v1.WatchReplicasRequest
+	14, // 18: omniflow.role.v1.RoleRegistryService.ListControlPlanes:input_type -> omniflow.role.v1.ListControlPlanesRequest
+	1,  // 19: omniflow.role.v1.RoleRegistryService.RegisterReplica:output_type -> omniflow.role.v1.RegisterReplicaResponse
+	3,  // 20: omniflow.role.v1.RoleRegistryService.KeepAlive:output_type -> omniflow.role.v1.KeepAliveResponse
+	7,  // 21: omniflow.role.v1.RoleRegistryService.DeregisterReplica:output_type -> omniflow.role.v1.DeregisterReplicaResponse
+	9,  // 22: omniflow.role.v1.RoleRegistryService.DrainReplica:output_type -> omniflow.role.v1.DrainReplicaResponse
+	11, // 23: omniflow.role.v1.RoleRegistryService.ListReplicas:output_type -> omniflow.role.v1.ListReplicasResponse
+	13, // 24: omniflow.role.v1.RoleRegistryService.WatchReplicas:output_type -> omniflow.role.v1.WatchReplicasResponse
+	16, // 25: omniflow.role.v1.RoleRegistryService.ListControlPlanes:output_type -> omniflow.role.v1.ListControlPlanesResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_role_v1_role_registry_service_proto_init() }
@@ -940,7 +1158,7 @@ func file_omniflow_role_v1_role_registry_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_role_v1_role_registry_service_proto_rawDesc), len(file_omniflow_role_v1_role_registry_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

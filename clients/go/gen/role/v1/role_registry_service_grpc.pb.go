@@ -27,6 +27,7 @@ const (
 	RoleRegistryService_DrainReplica_FullMethodName      = "/omniflow.role.v1.RoleRegistryService/DrainReplica"
 	RoleRegistryService_ListReplicas_FullMethodName      = "/omniflow.role.v1.RoleRegistryService/ListReplicas"
 	RoleRegistryService_WatchReplicas_FullMethodName     = "/omniflow.role.v1.RoleRegistryService/WatchReplicas"
+	RoleRegistryService_ListControlPlanes_FullMethodName = "/omniflow.role.v1.RoleRegistryService/ListControlPlanes"
 )
 
 // RoleRegistryServiceClient is the client API for RoleRegistryService service.
@@ -47,6 +48,8 @@ type RoleRegistryServiceClient interface {
 	ListReplicas(ctx context.Context, in *ListReplicasRequest, opts ...grpc.CallOption) (*ListReplicasResponse, error)
 	// A snapshot, then changes from a revision.
 	WatchReplicas(ctx context.Context, in *WatchReplicasRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchReplicasResponse], error)
+	// The control-plane processes of the cluster.
+	ListControlPlanes(ctx context.Context, in *ListControlPlanesRequest, opts ...grpc.CallOption) (*ListControlPlanesResponse, error)
 }
 
 type roleRegistryServiceClient struct {
@@ -129,6 +132,16 @@ func (c *roleRegistryServiceClient) WatchReplicas(ctx context.Context, in *Watch
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RoleRegistryService_WatchReplicasClient = grpc.ServerStreamingClient[WatchReplicasResponse]
 
+func (c *roleRegistryServiceClient) ListControlPlanes(ctx context.Context, in *ListControlPlanesRequest, opts ...grpc.CallOption) (*ListControlPlanesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListControlPlanesResponse)
+	err := c.cc.Invoke(ctx, RoleRegistryService_ListControlPlanes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RoleRegistryServiceServer is the server API for RoleRegistryService service.
 // All implementations must embed UnimplementedRoleRegistryServiceServer
 // for forward compatibility.
@@ -147,6 +160,8 @@ type RoleRegistryServiceServer interface {
 	ListReplicas(context.Context, *ListReplicasRequest) (*ListReplicasResponse, error)
 	// A snapshot, then changes from a revision.
 	WatchReplicas(*WatchReplicasRequest, grpc.ServerStreamingServer[WatchReplicasResponse]) error
+	// The control-plane processes of the cluster.
+	ListControlPlanes(context.Context, *ListControlPlanesRequest) (*ListControlPlanesResponse, error)
 	mustEmbedUnimplementedRoleRegistryServiceServer()
 }
 
@@ -174,6 +189,9 @@ func (UnimplementedRoleRegistryServiceServer) ListReplicas(context.Context, *Lis
 }
 func (UnimplementedRoleRegistryServiceServer) WatchReplicas(*WatchReplicasRequest, grpc.ServerStreamingServer[WatchReplicasResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchReplicas not implemented")
+}
+func (UnimplementedRoleRegistryServiceServer) ListControlPlanes(context.Context, *ListControlPlanesRequest) (*ListControlPlanesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListControlPlanes not implemented")
 }
 func (UnimplementedRoleRegistryServiceServer) mustEmbedUnimplementedRoleRegistryServiceServer() {}
 func (UnimplementedRoleRegistryServiceServer) testEmbeddedByValue()                             {}
@@ -286,6 +304,24 @@ func _RoleRegistryService_WatchReplicas_Handler(srv interface{}, stream grpc.Ser
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RoleRegistryService_WatchReplicasServer = grpc.ServerStreamingServer[WatchReplicasResponse]
 
+func _RoleRegistryService_ListControlPlanes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListControlPlanesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoleRegistryServiceServer).ListControlPlanes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoleRegistryService_ListControlPlanes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoleRegistryServiceServer).ListControlPlanes(ctx, req.(*ListControlPlanesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RoleRegistryService_ServiceDesc is the grpc.ServiceDesc for RoleRegistryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -308,6 +344,10 @@ var RoleRegistryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListReplicas",
 			Handler:    _RoleRegistryService_ListReplicas_Handler,
+		},
+		{
+			MethodName: "ListControlPlanes",
+			Handler:    _RoleRegistryService_ListControlPlanes_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

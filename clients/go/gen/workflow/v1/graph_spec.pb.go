@@ -629,7 +629,10 @@ type Node struct {
 	// Global parameters that it reads or writes.
 	GlobalParameters []string `protobuf:"bytes,18,rep,name=global_parameters,json=globalParameters,proto3" json:"global_parameters,omitempty"`
 	// Longest time an activation may run; no limit when absent.
-	Timeout       *durationpb.Duration `protobuf:"bytes,19,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,19,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// For cost-aware balancing: field of an input group that tells what an activation costs beside others of the node. A JSON
+	// number counts as it is, a list of tokens by its length, text and payloads by their size. All cost the same without it.
+	CostField     string `protobuf:"bytes,20,opt,name=cost_field,json=costField,proto3" json:"cost_field,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,6 +798,13 @@ func (x *Node) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *Node) GetCostField() string {
+	if x != nil {
+		return x.CostField
+	}
+	return ""
 }
 
 // How a consumer takes a streamed field in chunks. The group must have a single source.
@@ -1181,7 +1191,7 @@ const file_omniflow_workflow_v1_graph_spec_proto_rawDesc = "" +
 	"\vcount_field\x18\x02 \x01(\tH\x00R\n" +
 	"countField\x12\x1c\n" +
 	"\bconstant\x18\x03 \x01(\rH\x00R\bconstantB\a\n" +
-	"\x05count\"\xfa\a\n" +
+	"\x05count\"\xa2\b\n" +
 	"\x04Node\x124\n" +
 	"\x04name\x18\x01 \x01(\tB \x8a\xe7\x18\x1c\b\x01\x10\x80\x01\"\x15[A-Za-z][A-Za-z0-9_]*R\x04name\x12@\n" +
 	"\tinterface\x18\x02 \x01(\tB\"\x8a\xe7\x18\x1e\b\x01\x10\x80\x01\"\x17[A-Za-z][A-Za-z0-9_.-]*R\tinterface\x12\x1b\n" +
@@ -1204,7 +1214,9 @@ const file_omniflow_workflow_v1_graph_spec_proto_rawDesc = "" +
 	"\n" +
 	"loop_bound\x18\x11 \x01(\rR\tloopBound\x12+\n" +
 	"\x11global_parameters\x18\x12 \x03(\tR\x10globalParameters\x12B\n" +
-	"\atimeout\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xe7\x18\t)\xfc\xa9\xf1\xd2MbP?R\atimeout\"\xb5\x01\n" +
+	"\atimeout\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\r\x8a\xe7\x18\t)\xfc\xa9\xf1\xd2MbP?R\atimeout\x12&\n" +
+	"\n" +
+	"cost_field\x18\x14 \x01(\tB\a\x8a\xe7\x18\x03\x10\x80\x01R\tcostField\"\xb5\x01\n" +
 	"\vChunkPolicy\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\rR\x04size\x12\x16\n" +

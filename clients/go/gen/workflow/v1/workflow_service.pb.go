@@ -13,6 +13,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -271,7 +272,10 @@ type ApplyGraphRequest struct {
 	// The graph.
 	Graph *GraphSpec `protobuf:"bytes,1,opt,name=graph,proto3" json:"graph,omitempty"`
 	// Only check.
-	ValidateOnly  bool `protobuf:"varint,2,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,2,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Share of new calls that the revision gets, in percent; the others go on as they are shared now. Absent: all of them. A
+	// graph that is not installed yet takes all in any case.
+	CanaryPercent *uint32 `protobuf:"varint,3,opt,name=canary_percent,json=canaryPercent,proto3,oneof" json:"canary_percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,6 +322,13 @@ func (x *ApplyGraphRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *ApplyGraphRequest) GetCanaryPercent() uint32 {
+	if x != nil && x.CanaryPercent != nil {
+		return *x.CanaryPercent
+	}
+	return 0
 }
 
 // Response of ApplyGraph.
@@ -370,7 +381,9 @@ func (x *ApplyGraphResponse) GetGraph() *GraphSpec {
 type GetGraphRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Resource name.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A kept revision; empty for the one with the largest share of new calls, the newest of several.
+	Revision      string `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +421,13 @@ func (*GetGraphRequest) Descriptor() ([]byte, []int) {
 func (x *GetGraphRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *GetGraphRequest) GetRevision() string {
+	if x != nil {
+		return x.Revision
 	}
 	return ""
 }
@@ -906,11 +926,350 @@ func (x *ExplainGraphResponse) GetSvg() string {
 	return ""
 }
 
+// A revision's share of new calls.
+type TrafficShare struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision.
+	Revision string `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Share in percent. The shares of a graph add up to 100. Calls of one session get the same revision while they do not change.
+	Percent       uint32 `protobuf:"varint,2,opt,name=percent,proto3" json:"percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrafficShare) Reset() {
+	*x = TrafficShare{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrafficShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrafficShare) ProtoMessage() {}
+
+func (x *TrafficShare) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrafficShare.ProtoReflect.Descriptor instead.
+func (*TrafficShare) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TrafficShare) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *TrafficShare) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+// Request of ListGraphRevisions.
+type ListGraphRevisionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resource name.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGraphRevisionsRequest) Reset() {
+	*x = ListGraphRevisionsRequest{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGraphRevisionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGraphRevisionsRequest) ProtoMessage() {}
+
+func (x *ListGraphRevisionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGraphRevisionsRequest.ProtoReflect.Descriptor instead.
+func (*ListGraphRevisionsRequest) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListGraphRevisionsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// A kept revision of a graph.
+type GraphRevision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision.
+	Revision string `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When it was installed.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Share of new calls in percent.
+	Percent       uint32 `protobuf:"varint,3,opt,name=percent,proto3" json:"percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphRevision) Reset() {
+	*x = GraphRevision{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphRevision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphRevision) ProtoMessage() {}
+
+func (x *GraphRevision) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphRevision.ProtoReflect.Descriptor instead.
+func (*GraphRevision) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GraphRevision) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *GraphRevision) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *GraphRevision) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+// Response of ListGraphRevisions.
+type ListGraphRevisionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first. At most 8 are kept: the oldest without a share goes when one is added.
+	Revisions []*GraphRevision `protobuf:"bytes,1,rep,name=revisions,proto3" json:"revisions,omitempty"`
+	// Changes with every change of the graph; sent back to guard one.
+	Etag          string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGraphRevisionsResponse) Reset() {
+	*x = ListGraphRevisionsResponse{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGraphRevisionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGraphRevisionsResponse) ProtoMessage() {}
+
+func (x *ListGraphRevisionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGraphRevisionsResponse.ProtoReflect.Descriptor instead.
+func (*ListGraphRevisionsResponse) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListGraphRevisionsResponse) GetRevisions() []*GraphRevision {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+func (x *ListGraphRevisionsResponse) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+// Request of SetGraphTraffic.
+type SetGraphTrafficRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resource name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Shares of kept revisions; those that are not named get none.
+	Shares []*TrafficShare `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
+	// From ListGraphRevisions: the change is refused with CONFLICT when the graph has changed since. Not checked when empty.
+	Etag          string `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGraphTrafficRequest) Reset() {
+	*x = SetGraphTrafficRequest{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGraphTrafficRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGraphTrafficRequest) ProtoMessage() {}
+
+func (x *SetGraphTrafficRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGraphTrafficRequest.ProtoReflect.Descriptor instead.
+func (*SetGraphTrafficRequest) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SetGraphTrafficRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetGraphTrafficRequest) GetShares() []*TrafficShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+func (x *SetGraphTrafficRequest) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+// Response of SetGraphTraffic.
+type SetGraphTrafficResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revisions as they are now.
+	Revisions []*GraphRevision `protobuf:"bytes,1,rep,name=revisions,proto3" json:"revisions,omitempty"`
+	// Etag.
+	Etag          string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGraphTrafficResponse) Reset() {
+	*x = SetGraphTrafficResponse{}
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGraphTrafficResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGraphTrafficResponse) ProtoMessage() {}
+
+func (x *SetGraphTrafficResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_omniflow_workflow_v1_workflow_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGraphTrafficResponse.ProtoReflect.Descriptor instead.
+func (*SetGraphTrafficResponse) Descriptor() ([]byte, []int) {
+	return file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetGraphTrafficResponse) GetRevisions() []*GraphRevision {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+func (x *SetGraphTrafficResponse) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
 var File_omniflow_workflow_v1_workflow_service_proto protoreflect.FileDescriptor
 
 const file_omniflow_workflow_v1_workflow_service_proto_rawDesc = "" +
 	"\n" +
-	"+omniflow/workflow/v1/workflow_service.proto\x12\x14omniflow.workflow.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"\x90\x01\n" +
+	"+omniflow/workflow/v1/workflow_service.proto\x12\x14omniflow.workflow.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"\x90\x01\n" +
 	"\n" +
 	"Diagnostic\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x14\n" +
@@ -922,14 +1281,17 @@ const file_omniflow_workflow_v1_workflow_service_proto_rawDesc = "" +
 	"\x14ValidateGraphRequest\x12=\n" +
 	"\x05graph\x18\x01 \x01(\v2\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\b\x01R\x05graph\"[\n" +
 	"\x15ValidateGraphResponse\x12B\n" +
-	"\vdiagnostics\x18\x01 \x03(\v2 .omniflow.workflow.v1.DiagnosticR\vdiagnostics\"w\n" +
+	"\vdiagnostics\x18\x01 \x03(\v2 .omniflow.workflow.v1.DiagnosticR\vdiagnostics\"\xc5\x01\n" +
 	"\x11ApplyGraphRequest\x12=\n" +
 	"\x05graph\x18\x01 \x01(\v2\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\b\x01R\x05graph\x12#\n" +
-	"\rvalidate_only\x18\x02 \x01(\bR\fvalidateOnly\"K\n" +
+	"\rvalidate_only\x18\x02 \x01(\bR\fvalidateOnly\x129\n" +
+	"\x0ecanary_percent\x18\x03 \x01(\rB\r\x8a\xe7\x18\t1\x00\x00\x00\x00\x00\x00Y@H\x00R\rcanaryPercent\x88\x01\x01B\x11\n" +
+	"\x0f_canary_percent\"K\n" +
 	"\x12ApplyGraphResponse\x125\n" +
-	"\x05graph\x18\x01 \x01(\v2\x1f.omniflow.workflow.v1.GraphSpecR\x05graph\"0\n" +
+	"\x05graph\x18\x01 \x01(\v2\x1f.omniflow.workflow.v1.GraphSpecR\x05graph\"T\n" +
 	"\x0fGetGraphRequest\x12\x1d\n" +
-	"\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x04name\"I\n" +
+	"\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x04name\x12\"\n" +
+	"\brevision\x18\x02 \x01(\tB\x06\x8a\xe7\x18\x02\x10@R\brevision\"I\n" +
 	"\x10GetGraphResponse\x125\n" +
 	"\x05graph\x18\x01 \x01(\v2\x1f.omniflow.workflow.v1.GraphSpecR\x05graph\"g\n" +
 	"\x11ListGraphsRequest\x12*\n" +
@@ -963,17 +1325,39 @@ const file_omniflow_workflow_v1_workflow_service_proto_rawDesc = "" +
 	"edge_count\x18\x02 \x01(\rR\tedgeCount\x12=\n" +
 	"\bsegments\x18\x03 \x03(\v2!.omniflow.workflow.v1.SegmentPlanR\bsegments\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x10\n" +
-	"\x03svg\x18\x05 \x01(\tR\x03svg*f\n" +
+	"\x03svg\x18\x05 \x01(\tR\x03svg\"]\n" +
+	"\fTrafficShare\x12$\n" +
+	"\brevision\x18\x01 \x01(\tB\b\x8a\xe7\x18\x04\b\x01\x10@R\brevision\x12'\n" +
+	"\apercent\x18\x02 \x01(\rB\r\x8a\xe7\x18\t1\x00\x00\x00\x00\x00\x00Y@R\apercent\":\n" +
+	"\x19ListGraphRevisionsRequest\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x04name\"\x82\x01\n" +
+	"\rGraphRevision\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x18\n" +
+	"\apercent\x18\x03 \x01(\rR\apercent\"s\n" +
+	"\x1aListGraphRevisionsResponse\x12A\n" +
+	"\trevisions\x18\x01 \x03(\v2#.omniflow.workflow.v1.GraphRevisionR\trevisions\x12\x12\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag\"\x97\x01\n" +
+	"\x16SetGraphTrafficRequest\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\b\x01\x10\x80\x01R\x04name\x12B\n" +
+	"\x06shares\x18\x02 \x03(\v2\".omniflow.workflow.v1.TrafficShareB\x06\x8a\xe7\x18\x02\x18\bR\x06shares\x12\x1a\n" +
+	"\x04etag\x18\x03 \x01(\tB\x06\x8a\xe7\x18\x02\x10@R\x04etag\"p\n" +
+	"\x17SetGraphTrafficResponse\x12A\n" +
+	"\trevisions\x18\x01 \x03(\v2#.omniflow.workflow.v1.GraphRevisionR\trevisions\x12\x12\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag*f\n" +
 	"\bJoinKind\x12\x19\n" +
 	"\x15JOIN_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOIN_KIND_SINGLE\x10\x01\x12\x14\n" +
 	"\x10JOIN_KIND_PREFIX\x10\x02\x12\x13\n" +
-	"\x0fJOIN_KIND_COUNT\x10\x032\x8e\x05\n" +
+	"\x0fJOIN_KIND_COUNT\x10\x032\xcb\a\n" +
 	"\x0fWorkflowService\x12\x88\x01\n" +
 	"\rValidateGraph\x12*.omniflow.workflow.v1.ValidateGraphRequest\x1a+.omniflow.workflow.v1.ValidateGraphResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/graphs:validate\x12v\n" +
 	"\n" +
 	"ApplyGraph\x12'.omniflow.workflow.v1.ApplyGraphRequest\x1a(.omniflow.workflow.v1.ApplyGraphResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
-	"/v1/graphs\x12v\n" +
+	"/v1/graphs\x12\x9e\x01\n" +
+	"\x12ListGraphRevisions\x12/.omniflow.workflow.v1.ListGraphRevisionsRequest\x1a0.omniflow.workflow.v1.ListGraphRevisionsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=graphs/*}/revisions\x12\x99\x01\n" +
+	"\x0fSetGraphTraffic\x12,.omniflow.workflow.v1.SetGraphTrafficRequest\x1a-.omniflow.workflow.v1.SetGraphTrafficResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/{name=graphs/*}:setTraffic\x12v\n" +
 	"\bGetGraph\x12%.omniflow.workflow.v1.GetGraphRequest\x1a&.omniflow.workflow.v1.GetGraphResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/{name=graphs/*}\x12s\n" +
 	"\n" +
 	"ListGraphs\x12'.omniflow.workflow.v1.ListGraphsRequest\x1a(.omniflow.workflow.v1.ListGraphsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
@@ -993,52 +1377,67 @@ func file_omniflow_workflow_v1_workflow_service_proto_rawDescGZIP() []byte {
 }
 
 var file_omniflow_workflow_v1_workflow_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_omniflow_workflow_v1_workflow_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_omniflow_workflow_v1_workflow_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_omniflow_workflow_v1_workflow_service_proto_goTypes = []any{
-	(JoinKind)(0),                 // 0: omniflow.workflow.v1.JoinKind
-	(*Diagnostic)(nil),            // 1: omniflow.workflow.v1.Diagnostic
-	(*ValidateGraphRequest)(nil),  // 2: omniflow.workflow.v1.ValidateGraphRequest
-	(*ValidateGraphResponse)(nil), // 3: omniflow.workflow.v1.ValidateGraphResponse
-	(*ApplyGraphRequest)(nil),     // 4: omniflow.workflow.v1.ApplyGraphRequest
-	(*ApplyGraphResponse)(nil),    // 5: omniflow.workflow.v1.ApplyGraphResponse
-	(*GetGraphRequest)(nil),       // 6: omniflow.workflow.v1.GetGraphRequest
-	(*GetGraphResponse)(nil),      // 7: omniflow.workflow.v1.GetGraphResponse
-	(*ListGraphsRequest)(nil),     // 8: omniflow.workflow.v1.ListGraphsRequest
-	(*ListGraphsResponse)(nil),    // 9: omniflow.workflow.v1.ListGraphsResponse
-	(*ExplainGraphRequest)(nil),   // 10: omniflow.workflow.v1.ExplainGraphRequest
-	(*RoutePlan)(nil),             // 11: omniflow.workflow.v1.RoutePlan
-	(*GroupPlan)(nil),             // 12: omniflow.workflow.v1.GroupPlan
-	(*SegmentPlan)(nil),           // 13: omniflow.workflow.v1.SegmentPlan
-	(*ExplainGraphResponse)(nil),  // 14: omniflow.workflow.v1.ExplainGraphResponse
-	(*GraphSpec)(nil),             // 15: omniflow.workflow.v1.GraphSpec
+	(JoinKind)(0),                      // 0: omniflow.workflow.v1.JoinKind
+	(*Diagnostic)(nil),                 // 1: omniflow.workflow.v1.Diagnostic
+	(*ValidateGraphRequest)(nil),       // 2: omniflow.workflow.v1.ValidateGraphRequest
+	(*ValidateGraphResponse)(nil),      // 3: omniflow.workflow.v1.ValidateGraphResponse
+	(*ApplyGraphRequest)(nil),          // 4: omniflow.workflow.v1.ApplyGraphRequest
+	(*ApplyGraphResponse)(nil),         // 5: omniflow.workflow.v1.ApplyGraphResponse
+	(*GetGraphRequest)(nil),            // 6: omniflow.workflow.v1.GetGraphRequest
+	(*GetGraphResponse)(nil),           // 7: omniflow.workflow.v1.GetGraphResponse
+	(*ListGraphsRequest)(nil),          // 8: omniflow.workflow.v1.ListGraphsRequest
+	(*ListGraphsResponse)(nil),         // 9: omniflow.workflow.v1.ListGraphsResponse
+	(*ExplainGraphRequest)(nil),        // 10: omniflow.workflow.v1.ExplainGraphRequest
+	(*RoutePlan)(nil),                  // 11: omniflow.workflow.v1.RoutePlan
+	(*GroupPlan)(nil),                  // 12: omniflow.workflow.v1.GroupPlan
+	(*SegmentPlan)(nil),                // 13: omniflow.workflow.v1.SegmentPlan
+	(*ExplainGraphResponse)(nil),       // 14: omniflow.workflow.v1.ExplainGraphResponse
+	(*TrafficShare)(nil),               // 15: omniflow.workflow.v1.TrafficShare
+	(*ListGraphRevisionsRequest)(nil),  // 16: omniflow.workflow.v1.ListGraphRevisionsRequest
+	(*GraphRevision)(nil),              // 17: omniflow.workflow.v1.GraphRevision
+	(*ListGraphRevisionsResponse)(nil), // 18: omniflow.workflow.v1.ListGraphRevisionsResponse
+	(*SetGraphTrafficRequest)(nil),     // 19: omniflow.workflow.v1.SetGraphTrafficRequest
+	(*SetGraphTrafficResponse)(nil),    // 20: omniflow.workflow.v1.SetGraphTrafficResponse
+	(*GraphSpec)(nil),                  // 21: omniflow.workflow.v1.GraphSpec
+	(*timestamppb.Timestamp)(nil),      // 22: google.protobuf.Timestamp
 }
 var file_omniflow_workflow_v1_workflow_service_proto_depIdxs = []int32{
-	15, // 0: omniflow.workflow.v1.ValidateGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 0: omniflow.workflow.v1.ValidateGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
 	1,  // 1: omniflow.workflow.v1.ValidateGraphResponse.diagnostics:type_name -> omniflow.workflow.v1.Diagnostic
-	15, // 2: omniflow.workflow.v1.ApplyGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
-	15, // 3: omniflow.workflow.v1.ApplyGraphResponse.graph:type_name -> omniflow.workflow.v1.GraphSpec
-	15, // 4: omniflow.workflow.v1.GetGraphResponse.graph:type_name -> omniflow.workflow.v1.GraphSpec
-	15, // 5: omniflow.workflow.v1.ListGraphsResponse.graphs:type_name -> omniflow.workflow.v1.GraphSpec
-	15, // 6: omniflow.workflow.v1.ExplainGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 2: omniflow.workflow.v1.ApplyGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 3: omniflow.workflow.v1.ApplyGraphResponse.graph:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 4: omniflow.workflow.v1.GetGraphResponse.graph:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 5: omniflow.workflow.v1.ListGraphsResponse.graphs:type_name -> omniflow.workflow.v1.GraphSpec
+	21, // 6: omniflow.workflow.v1.ExplainGraphRequest.graph:type_name -> omniflow.workflow.v1.GraphSpec
 	0,  // 7: omniflow.workflow.v1.GroupPlan.kind:type_name -> omniflow.workflow.v1.JoinKind
 	11, // 8: omniflow.workflow.v1.GroupPlan.routes:type_name -> omniflow.workflow.v1.RoutePlan
 	12, // 9: omniflow.workflow.v1.ExplainGraphResponse.groups:type_name -> omniflow.workflow.v1.GroupPlan
 	13, // 10: omniflow.workflow.v1.ExplainGraphResponse.segments:type_name -> omniflow.workflow.v1.SegmentPlan
-	2,  // 11: omniflow.workflow.v1.WorkflowService.ValidateGraph:input_type -> omniflow.workflow.v1.ValidateGraphRequest
-	4,  // 12: omniflow.workflow.v1.WorkflowService.ApplyGraph:input_type -> omniflow.workflow.v1.ApplyGraphRequest
-	6,  // 13: omniflow.workflow.v1.WorkflowService.GetGraph:input_type -> omniflow.workflow.v1.GetGraphRequest
-	8,  // 14: omniflow.workflow.v1.WorkflowService.ListGraphs:input_type -> omniflow.workflow.v1.ListGraphsRequest
-	10, // 15: omniflow.workflow.v1.WorkflowService.ExplainGraph:input_type -> omniflow.workflow.v1.ExplainGraphRequest
-	3,  // 16: omniflow.workflow.v1.WorkflowService.ValidateGraph:output_type -> omniflow.workflow.v1.ValidateGraphResponse
-	5,  // 17: omniflow.workflow.v1.WorkflowService.ApplyGraph:output_type -> omniflow.workflow.v1.ApplyGraphResponse
-	7,  // 18: omniflow.workflow.v1.WorkflowService.GetGraph:output_type -> omniflow.workflow.v1.GetGraphResponse
-	9,  // 19: omniflow.workflow.v1.WorkflowService.ListGraphs:output_type -> omniflow.workflow.v1.ListGraphsResponse
-	14, // 20: omniflow.workflow.v1.WorkflowService.ExplainGraph:output_type -> omniflow.workflow.v1.ExplainGraphResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	22, // 11: omniflow.workflow.v1.GraphRevision.create_time:type_name -> google.protobuf.Timestamp
+	17, // 12: omniflow.workflow.v1.ListGraphRevisionsResponse.revisions:type_name -> omniflow.workflow.v1.GraphRevision
+	15, // 13: omniflow.workflow.v1.SetGraphTrafficRequest.shares:type_name -> omniflow.workflow.v1.TrafficShare
+	17, // 14: omniflow.workflow.v1.SetGraphTrafficResponse.revisions:type_name -> omniflow.workflow.v1.GraphRevision
+	2,  // 15: omniflow.workflow.v1.WorkflowService.ValidateGraph:input_type -> omniflow.workflow.v1.ValidateGraphRequest
+	4,  // 16: omniflow.workflow.v1.WorkflowService.ApplyGraph:input_type -> omniflow.workflow.v1.ApplyGraphRequest
+	16, // 17: omniflow.workflow.v1.WorkflowService.ListGraphRevisions:input_type -> omniflow.workflow.v1.ListGraphRevisionsRequest
+	19, // 18: omniflow.workflow.v1.WorkflowService.SetGraphTraffic:input_type -> omniflow.workflow.v1.SetGraphTrafficRequest
+	6,  // 19: omniflow.workflow.v1.WorkflowService.GetGraph:input_type -> omniflow.workflow.v1.GetGraphRequest
+	8,  // 20: omniflow.workflow.v1.WorkflowService.ListGraphs:input_type -> omniflow.workflow.v1.ListGraphsRequest
+	10, // 21: omniflow.workflow.v1.WorkflowService.ExplainGraph:input_type -> omniflow.workflow.v1.ExplainGraphRequest
+	3,  // 22: omniflow.workflow.v1.WorkflowService.ValidateGraph:output_type -> omniflow.workflow.v1.ValidateGraphResponse
+	5,  // 23: omniflow.workflow.v1.WorkflowService.ApplyGraph:output_type -> omniflow.workflow.v1.ApplyGraphResponse
+	18, // 24: omniflow.workflow.v1.WorkflowService.ListGraphRevisions:output_type -> omniflow.workflow.v1.ListGraphRevisionsResponse
+	20, // 25: omniflow.workflow.v1.WorkflowService.SetGraphTraffic:output_type -> omniflow.workflow.v1.SetGraphTrafficResponse
+	7,  // 26: omniflow.workflow.v1.WorkflowService.GetGraph:output_type -> omniflow.workflow.v1.GetGraphResponse
+	9,  // 27: omniflow.workflow.v1.WorkflowService.ListGraphs:output_type -> omniflow.workflow.v1.ListGraphsResponse
+	14, // 28: omniflow.workflow.v1.WorkflowService.ExplainGraph:output_type -> omniflow.workflow.v1.ExplainGraphResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_omniflow_workflow_v1_workflow_service_proto_init() }
@@ -1047,13 +1446,14 @@ func file_omniflow_workflow_v1_workflow_service_proto_init() {
 		return
 	}
 	file_omniflow_workflow_v1_graph_spec_proto_init()
+	file_omniflow_workflow_v1_workflow_service_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_omniflow_workflow_v1_workflow_service_proto_rawDesc), len(file_omniflow_workflow_v1_workflow_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,11 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkflowService_ValidateGraph_FullMethodName = "/omniflow.workflow.v1.WorkflowService/ValidateGraph"
-	WorkflowService_ApplyGraph_FullMethodName    = "/omniflow.workflow.v1.WorkflowService/ApplyGraph"
-	WorkflowService_GetGraph_FullMethodName      = "/omniflow.workflow.v1.WorkflowService/GetGraph"
-	WorkflowService_ListGraphs_FullMethodName    = "/omniflow.workflow.v1.WorkflowService/ListGraphs"
-	WorkflowService_ExplainGraph_FullMethodName  = "/omniflow.workflow.v1.WorkflowService/ExplainGraph"
+	WorkflowService_ValidateGraph_FullMethodName      = "/omniflow.workflow.v1.WorkflowService/ValidateGraph"
+	WorkflowService_ApplyGraph_FullMethodName         = "/omniflow.workflow.v1.WorkflowService/ApplyGraph"
+	WorkflowService_ListGraphRevisions_FullMethodName = "/omniflow.workflow.v1.WorkflowService/ListGraphRevisions"
+	WorkflowService_SetGraphTraffic_FullMethodName    = "/omniflow.workflow.v1.WorkflowService/SetGraphTraffic"
+	WorkflowService_GetGraph_FullMethodName           = "/omniflow.workflow.v1.WorkflowService/GetGraph"
+	WorkflowService_ListGraphs_FullMethodName         = "/omniflow.workflow.v1.WorkflowService/ListGraphs"
+	WorkflowService_ExplainGraph_FullMethodName       = "/omniflow.workflow.v1.WorkflowService/ExplainGraph"
 )
 
 // WorkflowServiceClient is the client API for WorkflowService service.
@@ -36,9 +38,14 @@ const (
 type WorkflowServiceClient interface {
 	// Checks a definition without installing it. Findings are data, not an error.
 	ValidateGraph(ctx context.Context, in *ValidateGraphRequest, opts ...grpc.CallOption) (*ValidateGraphResponse, error)
-	// Installs a definition under a new revision. Calls that run keep the revision they started with.
-	// A definition with findings is refused with INVALID_GRAPH.
+	// Installs a definition under a new revision, in every control plane of the cluster. Calls that run keep the revision they
+	// started with. New calls get the new revision, all of them or, as a canary, a share. The definition that is installed
+	// already gets no other revision. A definition with findings is refused with INVALID_GRAPH.
 	ApplyGraph(ctx context.Context, in *ApplyGraphRequest, opts ...grpc.CallOption) (*ApplyGraphResponse, error)
+	// The revisions of a graph that are kept, the newest first, and how many new calls each gets.
+	ListGraphRevisions(ctx context.Context, in *ListGraphRevisionsRequest, opts ...grpc.CallOption) (*ListGraphRevisionsResponse, error)
+	// Shares new calls among revisions: widens or ends a canary, promotes it, or goes back to an earlier revision.
+	SetGraphTraffic(ctx context.Context, in *SetGraphTrafficRequest, opts ...grpc.CallOption) (*SetGraphTrafficResponse, error)
 	// Reads a graph.
 	GetGraph(ctx context.Context, in *GetGraphRequest, opts ...grpc.CallOption) (*GetGraphResponse, error)
 	// Lists graphs by name.
@@ -69,6 +76,26 @@ func (c *workflowServiceClient) ApplyGraph(ctx context.Context, in *ApplyGraphRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ApplyGraphResponse)
 	err := c.cc.Invoke(ctx, WorkflowService_ApplyGraph_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workflowServiceClient) ListGraphRevisions(ctx context.Context, in *ListGraphRevisionsRequest, opts ...grpc.CallOption) (*ListGraphRevisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListGraphRevisionsResponse)
+	err := c.cc.Invoke(ctx, WorkflowService_ListGraphRevisions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workflowServiceClient) SetGraphTraffic(ctx context.Context, in *SetGraphTrafficRequest, opts ...grpc.CallOption) (*SetGraphTrafficResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetGraphTrafficResponse)
+	err := c.cc.Invoke(ctx, WorkflowService_SetGraphTraffic_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +140,14 @@ func (c *workflowServiceClient) ExplainGraph(ctx context.Context, in *ExplainGra
 type WorkflowServiceServer interface {
 	// Checks a definition without installing it. Findings are data, not an error.
 	ValidateGraph(context.Context, *ValidateGraphRequest) (*ValidateGraphResponse, error)
-	// Installs a definition under a new revision. Calls that run keep the revision they started with.
-	// A definition with findings is refused with INVALID_GRAPH.
+	// Installs a definition under a new revision, in every control plane of the cluster. Calls that run keep the revision they
+	// started with. New calls get the new revision, all of them or, as a canary, a share. The definition that is installed
+	// already gets no other revision. A definition with findings is refused with INVALID_GRAPH.
 	ApplyGraph(context.Context, *ApplyGraphRequest) (*ApplyGraphResponse, error)
+	// The revisions of a graph that are kept, the newest first, and how many new calls each gets.
+	ListGraphRevisions(context.Context, *ListGraphRevisionsRequest) (*ListGraphRevisionsResponse, error)
+	// Shares new calls among revisions: widens or ends a canary, promotes it, or goes back to an earlier revision.
+	SetGraphTraffic(context.Context, *SetGraphTrafficRequest) (*SetGraphTrafficResponse, error)
 	// Reads a graph.
 	GetGraph(context.Context, *GetGraphRequest) (*GetGraphResponse, error)
 	// Lists graphs by name.
@@ -137,6 +169,12 @@ func (UnimplementedWorkflowServiceServer) ValidateGraph(context.Context, *Valida
 }
 func (UnimplementedWorkflowServiceServer) ApplyGraph(context.Context, *ApplyGraphRequest) (*ApplyGraphResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyGraph not implemented")
+}
+func (UnimplementedWorkflowServiceServer) ListGraphRevisions(context.Context, *ListGraphRevisionsRequest) (*ListGraphRevisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListGraphRevisions not implemented")
+}
+func (UnimplementedWorkflowServiceServer) SetGraphTraffic(context.Context, *SetGraphTrafficRequest) (*SetGraphTrafficResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetGraphTraffic not implemented")
 }
 func (UnimplementedWorkflowServiceServer) GetGraph(context.Context, *GetGraphRequest) (*GetGraphResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetGraph not implemented")
@@ -200,6 +238,42 @@ func _WorkflowService_ApplyGraph_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(WorkflowServiceServer).ApplyGraph(ctx, req.(*ApplyGraphRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkflowService_ListGraphRevisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListGraphRevisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkflowServiceServer).ListGraphRevisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkflowService_ListGraphRevisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkflowServiceServer).ListGraphRevisions(ctx, req.(*ListGraphRevisionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WorkflowService_SetGraphTraffic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetGraphTrafficRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkflowServiceServer).SetGraphTraffic(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkflowService_SetGraphTraffic_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkflowServiceServer).SetGraphTraffic(ctx, req.(*SetGraphTrafficRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -272,6 +346,14 @@ var WorkflowService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ApplyGraph",
 			Handler:    _WorkflowService_ApplyGraph_Handler,
+		},
+		{
+			MethodName: "ListGraphRevisions",
+			Handler:    _WorkflowService_ListGraphRevisions_Handler,
+		},
+		{
+			MethodName: "SetGraphTraffic",
+			Handler:    _WorkflowService_SetGraphTraffic_Handler,
 		},
 		{
 			MethodName: "GetGraph",

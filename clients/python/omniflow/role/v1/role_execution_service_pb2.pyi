@@ -286,7 +286,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ExecuteResult, _Mapping]]] = ..., received_messages: _Optional[int] = ...) -> None: ...
 
 class ExecuteResult(_message.Message):
-    __slots__ = ("handle", "hello", "accepted", "completed", "failed", "progress", "heartbeat", "segment_step")
+    __slots__ = ("handle", "hello", "accepted", "completed", "failed", "progress", "heartbeat", "segment_step", "load")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +296,7 @@ class ExecuteResult(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     handle: int
     hello: ReplicaHello
     accepted: ActivationAccepted
@@ -304,7 +305,8 @@ class ExecuteResult(_message.Message):
     progress: _graph_event_pb2.Progress
     heartbeat: StreamHeartbeat
     segment_step: SegmentStep
-    def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., accepted: _Optional[_Union[ActivationAccepted, _Mapping]] = ..., completed: _Optional[_Union[ActivationCompleted, _Mapping]] = ..., failed: _Optional[_Union[ActivationFailed, _Mapping]] = ..., progress: _Optional[_Union[_graph_event_pb2.Progress, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ..., segment_step: _Optional[_Union[SegmentStep, _Mapping]] = ..., **kwargs) -> None: ...
+    load: _replica_pb2.ReplicaLoad
+    def __init__(self, handle: _Optional[int] = ..., hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., accepted: _Optional[_Union[ActivationAccepted, _Mapping]] = ..., completed: _Optional[_Union[ActivationCompleted, _Mapping]] = ..., failed: _Optional[_Union[ActivationFailed, _Mapping]] = ..., progress: _Optional[_Union[_graph_event_pb2.Progress, _Mapping]] = ..., heartbeat: _Optional[_Union[StreamHeartbeat, _Mapping]] = ..., segment_step: _Optional[_Union[SegmentStep, _Mapping]] = ..., load: _Optional[_Union[_replica_pb2.ReplicaLoad, _Mapping]] = ..., **kwargs) -> None: ...
 
 class ReplicaHello(_message.Message):
     __slots__ = ("replica", "value_endpoint", "is_resumed", "received_messages")
@@ -362,12 +364,14 @@ class ActivationCompleted(_message.Message):
     def __init__(self, yield_count: _Optional[int] = ..., usage: _Optional[_Union[_graph_event_pb2.Usage, _Mapping]] = ..., finish_reason: _Optional[_Union[_graph_event_pb2.FinishReason, str]] = ..., histories: _Optional[_Iterable[_Union[_graph_event_pb2.HistoryResult, _Mapping]]] = ..., last_yield: _Optional[_Union[ActivationYield, _Mapping]] = ..., started_activations: _Optional[int] = ...) -> None: ...
 
 class ActivationFailed(_message.Message):
-    __slots__ = ("status", "is_retryable")
+    __slots__ = ("status", "is_retryable", "is_refused")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     IS_RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    IS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     status: _status_pb2.Status
     is_retryable: bool
-    def __init__(self, status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., is_retryable: bool = ...) -> None: ...
+    is_refused: bool
+    def __init__(self, status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., is_retryable: bool = ..., is_refused: bool = ...) -> None: ...
 
 class SegmentStep(_message.Message):
     __slots__ = ("events",)

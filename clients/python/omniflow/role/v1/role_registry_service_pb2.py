@@ -28,7 +28,7 @@ from omniflow.common.v1 import rules_pb2 as omniflow_dot_common_dot_v1_dot_rules
 from omniflow.role.v1 import replica_pb2 as omniflow_dot_role_dot_v1_dot_replica__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,omniflow/role/v1/role_registry_service.proto\x12\x10omniflow.role.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/role/v1/replica.proto\"L\n\x16RegisterReplicaRequest\x12\x32\n\x07replica\x18\x01 \x01(\x0b\x32\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\x08\x01\"\x81\x01\n\x17RegisterReplicaResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11protocol_revision\x18\x03 \x01(\rJ\x04\x08\x04\x10\x05R\x05lanes\"\x8b\x01\n\x10KeepAliveRequest\x12\x1b\n\x08lease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.omniflow.role.v1.ReplicaState\x12+\n\x04load\x18\x03 \x01(\x0b\x32\x1d.omniflow.role.v1.ReplicaLoad\"\xc7\x01\n\x11KeepAliveResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x05\x64rain\x18\x02 \x01(\x0b\x32 .omniflow.role.v1.DrainDirectiveH\x00\x12;\n\nreregister\x18\x03 \x01(\x0b\x32%.omniflow.role.v1.ReregisterDirectiveH\x00\x42\x0b\n\tdirective\":\n\x0e\x44rainDirective\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x15\n\x13ReregisterDirective\"7\n\x18\x44\x65registerReplicaRequest\x12\x1b\n\x08lease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"\x1b\n\x19\x44\x65registerReplicaResponse\"\x8f\x01\n\x13\x44rainReplicaRequest\x12\x17\n\x04role\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x1d\n\nreplica_id\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12@\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\x00\x00\x31\x00\x00\x00\x00\x00\x18\xf5@\"\x16\n\x14\x44rainReplicaResponse\"k\n\x13ListReplicasRequest\x12\x15\n\x04role\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"\\\n\x14ListReplicasResponse\x12+\n\x08replicas\x18\x01 \x03(\x0b\x32\x19.omniflow.role.v1.Replica\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x14WatchReplicasRequest\x12\x15\n\x04role\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x16\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x04\"k\n\x15WatchReplicasResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x13\n\x0bis_snapshot\x18\x02 \x01(\x08\x12+\n\x08replicas\x18\x03 \x03(\x0b\x32\x19.omniflow.role.v1.Replica2\xe7\x04\n\x13RoleRegistryService\x12\x66\n\x0fRegisterReplica\x12(.omniflow.role.v1.RegisterReplicaRequest\x1a).omniflow.role.v1.RegisterReplicaResponse\x12X\n\tKeepAlive\x12\".omniflow.role.v1.KeepAliveRequest\x1a#.omniflow.role.v1.KeepAliveResponse(\x01\x30\x01\x12l\n\x11\x44\x65registerReplica\x12*.omniflow.role.v1.DeregisterReplicaRequest\x1a+.omniflow.role.v1.DeregisterReplicaResponse\x12]\n\x0c\x44rainReplica\x12%.omniflow.role.v1.DrainReplicaRequest\x1a&.omniflow.role.v1.DrainReplicaResponse\x12]\n\x0cListReplicas\x12%.omniflow.role.v1.ListReplicasRequest\x1a&.omniflow.role.v1.ListReplicasResponse\x12\x62\n\rWatchReplicas\x12&.omniflow.role.v1.WatchReplicasRequest\x1a\'.omniflow.role.v1.WatchReplicasResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,omniflow/role/v1/role_registry_service.proto\x12\x10omniflow.role.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a\x1eomniflow/role/v1/replica.proto\"L\n\x16RegisterReplicaRequest\x12\x32\n\x07replica\x18\x01 \x01(\x0b\x32\x19.omniflow.role.v1.ReplicaB\x06\x8a\xe7\x18\x02\x08\x01\"\x95\x01\n\x17RegisterReplicaResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11protocol_revision\x18\x03 \x01(\r\x12\x12\n\nregistries\x18\x05 \x03(\tJ\x04\x08\x04\x10\x05R\x05lanes\"\x8b\x01\n\x10KeepAliveRequest\x12\x1b\n\x08lease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.omniflow.role.v1.ReplicaState\x12+\n\x04load\x18\x03 \x01(\x0b\x32\x1d.omniflow.role.v1.ReplicaLoad\"\xdb\x01\n\x11KeepAliveResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x05\x64rain\x18\x02 \x01(\x0b\x32 .omniflow.role.v1.DrainDirectiveH\x00\x12;\n\nreregister\x18\x03 \x01(\x0b\x32%.omniflow.role.v1.ReregisterDirectiveH\x00\x12\x12\n\nregistries\x18\x04 \x03(\tB\x0b\n\tdirective\":\n\x0e\x44rainDirective\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x15\n\x13ReregisterDirective\"7\n\x18\x44\x65registerReplicaRequest\x12\x1b\n\x08lease_id\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"\x1b\n\x19\x44\x65registerReplicaResponse\"\x8f\x01\n\x13\x44rainReplicaRequest\x12\x17\n\x04role\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x1d\n\nreplica_id\x18\x02 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12@\n\x05grace\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x16\x8a\xe7\x18\x12)\x00\x00\x00\x00\x00\x00\x00\x00\x31\x00\x00\x00\x00\x00\x18\xf5@\"\x16\n\x14\x44rainReplicaResponse\"k\n\x13ListReplicasRequest\x12\x15\n\x04role\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12 \n\tpage_size\x18\x02 \x01(\x05\x42\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x03 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"\\\n\x14ListReplicasResponse\x12+\n\x08replicas\x18\x01 \x03(\x0b\x32\x19.omniflow.role.v1.Replica\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x14WatchReplicasRequest\x12\x15\n\x04role\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12\x16\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x04\"k\n\x15WatchReplicasResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x13\n\x0bis_snapshot\x18\x02 \x01(\x08\x12+\n\x08replicas\x18\x03 \x03(\x0b\x32\x19.omniflow.role.v1.Replica\"\x1a\n\x18ListControlPlanesRequest\"\x8c\x01\n\x0c\x43ontrolPlane\x12\x12\n\ncontrol_id\x18\x01 \x01(\t\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12\x13\n\x0bis_draining\x18\x05 \x01(\x08\x12\x1a\n\x12protocol_revisions\x18\x06 \x03(\r\"S\n\x19ListControlPlanesResponse\x12\x36\n\x0e\x63ontrol_planes\x18\x01 \x03(\x0b\x32\x1e.omniflow.role.v1.ControlPlane2\xd5\x05\n\x13RoleRegistryService\x12\x66\n\x0fRegisterReplica\x12(.omniflow.role.v1.RegisterReplicaRequest\x1a).omniflow.role.v1.RegisterReplicaResponse\x12X\n\tKeepAlive\x12\".omniflow.role.v1.KeepAliveRequest\x1a#.omniflow.role.v1.KeepAliveResponse(\x01\x30\x01\x12l\n\x11\x44\x65registerReplica\x12*.omniflow.role.v1.DeregisterReplicaRequest\x1a+.omniflow.role.v1.DeregisterReplicaResponse\x12]\n\x0c\x44rainReplica\x12%.omniflow.role.v1.DrainReplicaRequest\x1a&.omniflow.role.v1.DrainReplicaResponse\x12]\n\x0cListReplicas\x12%.omniflow.role.v1.ListReplicasRequest\x1a&.omniflow.role.v1.ListReplicasResponse\x12\x62\n\rWatchReplicas\x12&.omniflow.role.v1.WatchReplicasRequest\x1a\'.omniflow.role.v1.WatchReplicasResponse0\x01\x12l\n\x11ListControlPlanes\x12*.omniflow.role.v1.ListControlPlanesRequest\x1a+.omniflow.role.v1.ListControlPlanesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,31 +58,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERREPLICAREQUEST']._serialized_start=195
   _globals['_REGISTERREPLICAREQUEST']._serialized_end=271
   _globals['_REGISTERREPLICARESPONSE']._serialized_start=274
-  _globals['_REGISTERREPLICARESPONSE']._serialized_end=403
-  _globals['_KEEPALIVEREQUEST']._serialized_start=406
-  _globals['_KEEPALIVEREQUEST']._serialized_end=545
-  _globals['_KEEPALIVERESPONSE']._serialized_start=548
-  _globals['_KEEPALIVERESPONSE']._serialized_end=747
-  _globals['_DRAINDIRECTIVE']._serialized_start=749
-  _globals['_DRAINDIRECTIVE']._serialized_end=807
-  _globals['_REREGISTERDIRECTIVE']._serialized_start=809
-  _globals['_REREGISTERDIRECTIVE']._serialized_end=830
-  _globals['_DEREGISTERREPLICAREQUEST']._serialized_start=832
-  _globals['_DEREGISTERREPLICAREQUEST']._serialized_end=887
-  _globals['_DEREGISTERREPLICARESPONSE']._serialized_start=889
-  _globals['_DEREGISTERREPLICARESPONSE']._serialized_end=916
-  _globals['_DRAINREPLICAREQUEST']._serialized_start=919
-  _globals['_DRAINREPLICAREQUEST']._serialized_end=1062
-  _globals['_DRAINREPLICARESPONSE']._serialized_start=1064
-  _globals['_DRAINREPLICARESPONSE']._serialized_end=1086
-  _globals['_LISTREPLICASREQUEST']._serialized_start=1088
-  _globals['_LISTREPLICASREQUEST']._serialized_end=1195
-  _globals['_LISTREPLICASRESPONSE']._serialized_start=1197
-  _globals['_LISTREPLICASRESPONSE']._serialized_end=1289
-  _globals['_WATCHREPLICASREQUEST']._serialized_start=1291
-  _globals['_WATCHREPLICASREQUEST']._serialized_end=1360
-  _globals['_WATCHREPLICASRESPONSE']._serialized_start=1362
-  _globals['_WATCHREPLICASRESPONSE']._serialized_end=1469
-  _globals['_ROLEREGISTRYSERVICE']._serialized_start=1472
-  _globals['_ROLEREGISTRYSERVICE']._serialized_end=2087
+  _globals['_REGISTERREPLICARESPONSE']._serialized_end=423
+  _globals['_KEEPALIVEREQUEST']._serialized_start=426
+  _globals['_KEEPALIVEREQUEST']._serialized_end=565
+  _globals['_KEEPALIVERESPONSE']._serialized_start=568
+  _globals['_KEEPALIVERESPONSE']._serialized_end=787
+  _globals['_DRAINDIRECTIVE']._serialized_start=789
+  _globals['_DRAINDIRECTIVE']._serialized_end=847
+  _globals['_REREGISTERDIRECTIVE']._serialized_start=849
+  _globals['_REREGISTERDIRECTIVE']._serialized_end=870
+  _globals['_DEREGISTERREPLICAREQUEST']._serialized_start=872
+  _globals['_DEREGISTERREPLICAREQUEST']._serialized_end=927
+  _globals['_DEREGISTERREPLICARESPONSE']._serialized_start=929
+  _globals['_DEREGISTERREPLICARESPONSE']._serialized_end=956
+  _globals['_DRAINREPLICAREQUEST']._serialized_start=959
+  _globals['_DRAINREPLICAREQUEST']._serialized_end=1102
+  _globals['_DRAINREPLICARESPONSE']._serialized_start=1104
+  _globals['_DRAINREPLICARESPONSE']._serialized_end=1126
+  _globals['_LISTREPLICASREQUEST']._serialized_start=1128
+  _globals['_LISTREPLICASREQUEST']._serialized_end=1235
+  _globals['_LISTREPLICASRESPONSE']._serialized_start=1237
+  _globals['_LISTREPLICASRESPONSE']._serialized_end=1329
+  _globals['_WATCHREPLICASREQUEST']._serialized_start=1331
+  _globals['_WATCHREPLICASREQUEST']._serialized_end=1400
+  _globals['_WATCHREPLICASRESPONSE']._serialized_start=1402
+  _globals['_WATCHREPLICASRESPONSE']._serialized_end=1509
+  _globals['_LISTCONTROLPLANESREQUEST']._serialized_start=1511
+  _globals['_LISTCONTROLPLANESREQUEST']._serialized_end=1537
+  _globals['_CONTROLPLANE']._serialized_start=1540
+  _globals['_CONTROLPLANE']._serialized_end=1680
+  _globals['_LISTCONTROLPLANESRESPONSE']._serialized_start=1682
+  _globals['_LISTCONTROLPLANESRESPONSE']._serialized_end=1765
+  _globals['_ROLEREGISTRYSERVICE']._serialized_start=1768
+  _globals['_ROLEREGISTRYSERVICE']._serialized_end=2493
 # @@protoc_insertion_point(module_scope)

@@ -19,14 +19,16 @@ class RegisterReplicaRequest(_message.Message):
     def __init__(self, replica: _Optional[_Union[_replica_pb2.Replica, _Mapping]] = ...) -> None: ...
 
 class RegisterReplicaResponse(_message.Message):
-    __slots__ = ("lease_id", "lease_ttl", "protocol_revision")
+    __slots__ = ("lease_id", "lease_ttl", "protocol_revision", "registries")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_TTL_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
+    REGISTRIES_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     lease_ttl: _duration_pb2.Duration
     protocol_revision: int
-    def __init__(self, lease_id: _Optional[str] = ..., lease_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., protocol_revision: _Optional[int] = ...) -> None: ...
+    registries: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease_id: _Optional[str] = ..., lease_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., protocol_revision: _Optional[int] = ..., registries: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeepAliveRequest(_message.Message):
     __slots__ = ("lease_id", "state", "load")
@@ -39,14 +41,16 @@ class KeepAliveRequest(_message.Message):
     def __init__(self, lease_id: _Optional[str] = ..., state: _Optional[_Union[_replica_pb2.ReplicaState, str]] = ..., load: _Optional[_Union[_replica_pb2.ReplicaLoad, _Mapping]] = ...) -> None: ...
 
 class KeepAliveResponse(_message.Message):
-    __slots__ = ("lease_expire_time", "drain", "reregister")
+    __slots__ = ("lease_expire_time", "drain", "reregister", "registries")
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
+    REGISTRIES_FIELD_NUMBER: _ClassVar[int]
     lease_expire_time: _timestamp_pb2.Timestamp
     drain: DrainDirective
     reregister: ReregisterDirective
-    def __init__(self, lease_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., drain: _Optional[_Union[DrainDirective, _Mapping]] = ..., reregister: _Optional[_Union[ReregisterDirective, _Mapping]] = ...) -> None: ...
+    registries: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., drain: _Optional[_Union[DrainDirective, _Mapping]] = ..., reregister: _Optional[_Union[ReregisterDirective, _Mapping]] = ..., registries: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DrainDirective(_message.Message):
     __slots__ = ("grace",)
@@ -117,3 +121,29 @@ class WatchReplicasResponse(_message.Message):
     is_snapshot: bool
     replicas: _containers.RepeatedCompositeFieldContainer[_replica_pb2.Replica]
     def __init__(self, revision: _Optional[int] = ..., is_snapshot: bool = ..., replicas: _Optional[_Iterable[_Union[_replica_pb2.Replica, _Mapping]]] = ...) -> None: ...
+
+class ListControlPlanesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ControlPlane(_message.Message):
+    __slots__ = ("control_id", "incarnation_id", "epoch", "endpoint", "is_draining", "protocol_revisions")
+    CONTROL_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    control_id: str
+    incarnation_id: str
+    epoch: int
+    endpoint: str
+    is_draining: bool
+    protocol_revisions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, control_id: _Optional[str] = ..., incarnation_id: _Optional[str] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., is_draining: bool = ..., protocol_revisions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListControlPlanesResponse(_message.Message):
+    __slots__ = ("control_planes",)
+    CONTROL_PLANES_FIELD_NUMBER: _ClassVar[int]
+    control_planes: _containers.RepeatedCompositeFieldContainer[ControlPlane]
+    def __init__(self, control_planes: _Optional[_Iterable[_Union[ControlPlane, _Mapping]]] = ...) -> None: ...

@@ -65,6 +65,11 @@ class RoleRegistryServiceStub(object):
                 request_serializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasRequest.SerializeToString,
                 response_deserializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasResponse.FromString,
                 _registered_method=True)
+        self.ListControlPlanes = channel.unary_unary(
+                '/omniflow.role.v1.RoleRegistryService/ListControlPlanes',
+                request_serializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesRequest.SerializeToString,
+                response_deserializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesResponse.FromString,
+                _registered_method=True)
 
 
 class RoleRegistryServiceServicer(object):
@@ -113,6 +118,13 @@ class RoleRegistryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListControlPlanes(self, request, context):
+        """The control-plane processes of the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RoleRegistryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +157,11 @@ def add_RoleRegistryServiceServicer_to_server(servicer, server):
                     servicer.WatchReplicas,
                     request_deserializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasRequest.FromString,
                     response_serializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasResponse.SerializeToString,
+            ),
+            'ListControlPlanes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListControlPlanes,
+                    request_deserializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesRequest.FromString,
+                    response_serializer=omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +327,33 @@ class RoleRegistryService(object):
             '/omniflow.role.v1.RoleRegistryService/WatchReplicas',
             omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasRequest.SerializeToString,
             omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.WatchReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListControlPlanes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/omniflow.role.v1.RoleRegistryService/ListControlPlanes',
+            omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesRequest.SerializeToString,
+            omniflow_dot_role_dot_v1_dot_role__registry__service__pb2.ListControlPlanesResponse.FromString,
             options,
             channel_credentials,
             insecure,

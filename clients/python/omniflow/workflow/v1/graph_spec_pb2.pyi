@@ -111,7 +111,7 @@ class CountTrigger(_message.Message):
     def __init__(self, field: _Optional[str] = ..., count_field: _Optional[str] = ..., constant: _Optional[int] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "interface", "role", "input_groups", "outputs", "is_streaming", "is_inline", "is_session_ordered", "is_deterministic", "is_spread", "balance", "activate_by_count", "on_impossible", "replay", "on_failure", "yield_window", "loop_bound", "global_parameters", "timeout")
+    __slots__ = ("name", "interface", "role", "input_groups", "outputs", "is_streaming", "is_inline", "is_session_ordered", "is_deterministic", "is_spread", "balance", "activate_by_count", "on_impossible", "replay", "on_failure", "yield_window", "loop_bound", "global_parameters", "timeout", "cost_field")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTERFACE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,7 @@ class Node(_message.Message):
     LOOP_BOUND_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_FIELD_NUMBER: _ClassVar[int]
     name: str
     interface: str
     role: str
@@ -150,7 +151,8 @@ class Node(_message.Message):
     loop_bound: int
     global_parameters: _containers.RepeatedScalarFieldContainer[str]
     timeout: _duration_pb2.Duration
-    def __init__(self, name: _Optional[str] = ..., interface: _Optional[str] = ..., role: _Optional[str] = ..., input_groups: _Optional[_Iterable[_Union[InputGroup, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., is_streaming: bool = ..., is_inline: bool = ..., is_session_ordered: bool = ..., is_deterministic: bool = ..., is_spread: bool = ..., balance: _Optional[_Union[BalancePolicy, str]] = ..., activate_by_count: _Optional[_Iterable[_Union[CountTrigger, _Mapping]]] = ..., on_impossible: _Optional[_Union[OnImpossible, str]] = ..., replay: _Optional[_Union[ReplayMode, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., yield_window: _Optional[int] = ..., loop_bound: _Optional[int] = ..., global_parameters: _Optional[_Iterable[str]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    cost_field: str
+    def __init__(self, name: _Optional[str] = ..., interface: _Optional[str] = ..., role: _Optional[str] = ..., input_groups: _Optional[_Iterable[_Union[InputGroup, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., is_streaming: bool = ..., is_inline: bool = ..., is_session_ordered: bool = ..., is_deterministic: bool = ..., is_spread: bool = ..., balance: _Optional[_Union[BalancePolicy, str]] = ..., activate_by_count: _Optional[_Iterable[_Union[CountTrigger, _Mapping]]] = ..., on_impossible: _Optional[_Union[OnImpossible, str]] = ..., replay: _Optional[_Union[ReplayMode, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., yield_window: _Optional[int] = ..., loop_bound: _Optional[int] = ..., global_parameters: _Optional[_Iterable[str]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cost_field: _Optional[str] = ...) -> None: ...
 
 class ChunkPolicy(_message.Message):
     __slots__ = ("first", "size", "stride", "left_context", "flush", "continues")

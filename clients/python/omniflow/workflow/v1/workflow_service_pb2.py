@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from omniflow.common.v1 import rules_pb2 as omniflow_dot_common_dot_v1_dot_rules__pb2
 from omniflow.workflow.v1 import graph_spec_pb2 as omniflow_dot_workflow_dot_v1_dot_graph__spec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+omniflow/workflow/v1/workflow_service.proto\x12\x14omniflow.workflow.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"f\n\nDiagnostic\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0b\n\x03\x66ix\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\r\n\x05group\x18\x06 \x01(\t\"N\n\x14ValidateGraphRequest\x12\x36\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\x08\x01\"N\n\x15ValidateGraphResponse\x12\x35\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32 .omniflow.workflow.v1.Diagnostic\"b\n\x11\x41pplyGraphRequest\x12\x36\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\x08\x01\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"D\n\x12\x41pplyGraphResponse\x12.\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"*\n\x0fGetGraphRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"B\n\x10GetGraphResponse\x12.\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"R\n\x11ListGraphsRequest\x12 \n\tpage_size\x18\x01 \x01(\x05\x42\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"^\n\x12ListGraphsResponse\x12/\n\x06graphs\x18\x01 \x03(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\\\n\x13\x45xplainGraphRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12.\n\x05graph\x18\x02 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"*\n\tRoutePlan\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\t\"\x9c\x01\n\tGroupPlan\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12,\n\x04kind\x18\x03 \x01(\x0e\x32\x1e.omniflow.workflow.v1.JoinKind\x12\x13\n\x0b\x61nchor_node\x18\x04 \x01(\t\x12/\n\x06routes\x18\x05 \x03(\x0b\x32\x1f.omniflow.workflow.v1.RoutePlan\">\n\x0bSegmentPlan\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x03(\t\"\xab\x01\n\x14\x45xplainGraphResponse\x12/\n\x06groups\x18\x01 \x03(\x0b\x32\x1f.omniflow.workflow.v1.GroupPlan\x12\x12\n\nedge_count\x18\x02 \x01(\r\x12\x33\n\x08segments\x18\x03 \x03(\x0b\x32!.omniflow.workflow.v1.SegmentPlan\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0b\n\x03svg\x18\x05 \x01(\t*f\n\x08JoinKind\x12\x19\n\x15JOIN_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10JOIN_KIND_SINGLE\x10\x01\x12\x14\n\x10JOIN_KIND_PREFIX\x10\x02\x12\x13\n\x0fJOIN_KIND_COUNT\x10\x03\x32\x8e\x05\n\x0fWorkflowService\x12\x88\x01\n\rValidateGraph\x12*.omniflow.workflow.v1.ValidateGraphRequest\x1a+.omniflow.workflow.v1.ValidateGraphResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/graphs:validate:\x01*\x12v\n\nApplyGraph\x12\'.omniflow.workflow.v1.ApplyGraphRequest\x1a(.omniflow.workflow.v1.ApplyGraphResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\"\n/v1/graphs:\x01*\x12v\n\x08GetGraph\x12%.omniflow.workflow.v1.GetGraphRequest\x1a&.omniflow.workflow.v1.GetGraphResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/{name=graphs/*}\x12s\n\nListGraphs\x12\'.omniflow.workflow.v1.ListGraphsRequest\x1a(.omniflow.workflow.v1.ListGraphsResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/graphs\x12\x8a\x01\n\x0c\x45xplainGraph\x12).omniflow.workflow.v1.ExplainGraphRequest\x1a*.omniflow.workflow.v1.ExplainGraphResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=graphs/*}:explainb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+omniflow/workflow/v1/workflow_service.proto\x12\x14omniflow.workflow.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1eomniflow/common/v1/rules.proto\x1a%omniflow/workflow/v1/graph_spec.proto\"f\n\nDiagnostic\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0b\n\x03\x66ix\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\r\n\x05group\x18\x06 \x01(\t\"N\n\x14ValidateGraphRequest\x12\x36\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\x08\x01\"N\n\x15ValidateGraphResponse\x12\x35\n\x0b\x64iagnostics\x18\x01 \x03(\x0b\x32 .omniflow.workflow.v1.Diagnostic\"\xa1\x01\n\x11\x41pplyGraphRequest\x12\x36\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpecB\x06\x8a\xe7\x18\x02\x08\x01\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\x12*\n\x0e\x63\x61nary_percent\x18\x03 \x01(\rB\r\x8a\xe7\x18\t1\x00\x00\x00\x00\x00\x00Y@H\x00\x88\x01\x01\x42\x11\n\x0f_canary_percent\"D\n\x12\x41pplyGraphResponse\x12.\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"D\n\x0fGetGraphRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12\x18\n\x08revision\x18\x02 \x01(\tB\x06\x8a\xe7\x18\x02\x10@\"B\n\x10GetGraphResponse\x12.\n\x05graph\x18\x01 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"R\n\x11ListGraphsRequest\x12 \n\tpage_size\x18\x01 \x01(\x05\x42\r\x8a\xe7\x18\t)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x1b\n\npage_token\x18\x02 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x02\"^\n\x12ListGraphsResponse\x12/\n\x06graphs\x18\x01 \x03(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\\\n\x13\x45xplainGraphRequest\x12\x15\n\x04name\x18\x01 \x01(\tB\x07\x8a\xe7\x18\x03\x10\x80\x01\x12.\n\x05graph\x18\x02 \x01(\x0b\x32\x1f.omniflow.workflow.v1.GraphSpec\"*\n\tRoutePlan\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\t\"\x9c\x01\n\tGroupPlan\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12,\n\x04kind\x18\x03 \x01(\x0e\x32\x1e.omniflow.workflow.v1.JoinKind\x12\x13\n\x0b\x61nchor_node\x18\x04 \x01(\t\x12/\n\x06routes\x18\x05 \x03(\x0b\x32\x1f.omniflow.workflow.v1.RoutePlan\">\n\x0bSegmentPlan\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x03(\t\"\xab\x01\n\x14\x45xplainGraphResponse\x12/\n\x06groups\x18\x01 \x03(\x0b\x32\x1f.omniflow.workflow.v1.GroupPlan\x12\x12\n\nedge_count\x18\x02 \x01(\r\x12\x33\n\x08segments\x18\x03 \x03(\x0b\x32!.omniflow.workflow.v1.SegmentPlan\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0b\n\x03svg\x18\x05 \x01(\t\"J\n\x0cTrafficShare\x12\x1a\n\x08revision\x18\x01 \x01(\tB\x08\x8a\xe7\x18\x04\x08\x01\x10@\x12\x1e\n\x07percent\x18\x02 \x01(\rB\r\x8a\xe7\x18\t1\x00\x00\x00\x00\x00\x00Y@\"4\n\x19ListGraphRevisionsRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\"c\n\rGraphRevision\x12\x10\n\x08revision\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07percent\x18\x03 \x01(\r\"b\n\x1aListGraphRevisionsResponse\x12\x36\n\trevisions\x18\x01 \x03(\x0b\x32#.omniflow.workflow.v1.GraphRevision\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\"\x83\x01\n\x16SetGraphTrafficRequest\x12\x17\n\x04name\x18\x01 \x01(\tB\t\x8a\xe7\x18\x05\x08\x01\x10\x80\x01\x12:\n\x06shares\x18\x02 \x03(\x0b\x32\".omniflow.workflow.v1.TrafficShareB\x06\x8a\xe7\x18\x02\x18\x08\x12\x14\n\x04\x65tag\x18\x03 \x01(\tB\x06\x8a\xe7\x18\x02\x10@\"_\n\x17SetGraphTrafficResponse\x12\x36\n\trevisions\x18\x01 \x03(\x0b\x32#.omniflow.workflow.v1.GraphRevision\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t*f\n\x08JoinKind\x12\x19\n\x15JOIN_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10JOIN_KIND_SINGLE\x10\x01\x12\x14\n\x10JOIN_KIND_PREFIX\x10\x02\x12\x13\n\x0fJOIN_KIND_COUNT\x10\x03\x32\xcb\x07\n\x0fWorkflowService\x12\x88\x01\n\rValidateGraph\x12*.omniflow.workflow.v1.ValidateGraphRequest\x1a+.omniflow.workflow.v1.ValidateGraphResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/graphs:validate:\x01*\x12v\n\nApplyGraph\x12\'.omniflow.workflow.v1.ApplyGraphRequest\x1a(.omniflow.workflow.v1.ApplyGraphResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\"\n/v1/graphs:\x01*\x12\x9e\x01\n\x12ListGraphRevisions\x12/.omniflow.workflow.v1.ListGraphRevisionsRequest\x1a\x30.omniflow.workflow.v1.ListGraphRevisionsResponse\"%\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/{name=graphs/*}/revisions\x12\x99\x01\n\x0fSetGraphTraffic\x12,.omniflow.workflow.v1.SetGraphTrafficRequest\x1a-.omniflow.workflow.v1.SetGraphTrafficResponse\")\x82\xd3\xe4\x93\x02#\"\x1e/v1/{name=graphs/*}:setTraffic:\x01*\x12v\n\x08GetGraph\x12%.omniflow.workflow.v1.GetGraphRequest\x1a&.omniflow.workflow.v1.GetGraphResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/{name=graphs/*}\x12s\n\nListGraphs\x12\'.omniflow.workflow.v1.ListGraphsRequest\x1a(.omniflow.workflow.v1.ListGraphsResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/graphs\x12\x8a\x01\n\x0c\x45xplainGraph\x12).omniflow.workflow.v1.ExplainGraphRequest\x1a*.omniflow.workflow.v1.ExplainGraphResponse\"#\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/{name=graphs/*}:explainb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,54 +39,86 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VALIDATEGRAPHREQUEST'].fields_by_name['graph']._serialized_options = b'\212\347\030\002\010\001'
   _globals['_APPLYGRAPHREQUEST'].fields_by_name['graph']._loaded_options = None
   _globals['_APPLYGRAPHREQUEST'].fields_by_name['graph']._serialized_options = b'\212\347\030\002\010\001'
+  _globals['_APPLYGRAPHREQUEST'].fields_by_name['canary_percent']._loaded_options = None
+  _globals['_APPLYGRAPHREQUEST'].fields_by_name['canary_percent']._serialized_options = b'\212\347\030\t1\000\000\000\000\000\000Y@'
   _globals['_GETGRAPHREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETGRAPHREQUEST'].fields_by_name['name']._serialized_options = b'\212\347\030\005\010\001\020\200\001'
+  _globals['_GETGRAPHREQUEST'].fields_by_name['revision']._loaded_options = None
+  _globals['_GETGRAPHREQUEST'].fields_by_name['revision']._serialized_options = b'\212\347\030\002\020@'
   _globals['_LISTGRAPHSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTGRAPHSREQUEST'].fields_by_name['page_size']._serialized_options = b'\212\347\030\t)\000\000\000\000\000\000\000\000'
   _globals['_LISTGRAPHSREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTGRAPHSREQUEST'].fields_by_name['page_token']._serialized_options = b'\212\347\030\003\020\200\002'
   _globals['_EXPLAINGRAPHREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_EXPLAINGRAPHREQUEST'].fields_by_name['name']._serialized_options = b'\212\347\030\003\020\200\001'
+  _globals['_TRAFFICSHARE'].fields_by_name['revision']._loaded_options = None
+  _globals['_TRAFFICSHARE'].fields_by_name['revision']._serialized_options = b'\212\347\030\004\010\001\020@'
+  _globals['_TRAFFICSHARE'].fields_by_name['percent']._loaded_options = None
+  _globals['_TRAFFICSHARE'].fields_by_name['percent']._serialized_options = b'\212\347\030\t1\000\000\000\000\000\000Y@'
+  _globals['_LISTGRAPHREVISIONSREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_LISTGRAPHREVISIONSREQUEST'].fields_by_name['name']._serialized_options = b'\212\347\030\005\010\001\020\200\001'
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['name']._serialized_options = b'\212\347\030\005\010\001\020\200\001'
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['shares']._loaded_options = None
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['shares']._serialized_options = b'\212\347\030\002\030\010'
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['etag']._loaded_options = None
+  _globals['_SETGRAPHTRAFFICREQUEST'].fields_by_name['etag']._serialized_options = b'\212\347\030\002\020@'
   _globals['_WORKFLOWSERVICE'].methods_by_name['ValidateGraph']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['ValidateGraph']._serialized_options = b'\202\323\344\223\002\030\"\023/v1/graphs:validate:\001*'
   _globals['_WORKFLOWSERVICE'].methods_by_name['ApplyGraph']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['ApplyGraph']._serialized_options = b'\202\323\344\223\002\017\"\n/v1/graphs:\001*'
+  _globals['_WORKFLOWSERVICE'].methods_by_name['ListGraphRevisions']._loaded_options = None
+  _globals['_WORKFLOWSERVICE'].methods_by_name['ListGraphRevisions']._serialized_options = b'\202\323\344\223\002\037\022\035/v1/{name=graphs/*}/revisions'
+  _globals['_WORKFLOWSERVICE'].methods_by_name['SetGraphTraffic']._loaded_options = None
+  _globals['_WORKFLOWSERVICE'].methods_by_name['SetGraphTraffic']._serialized_options = b'\202\323\344\223\002#\"\036/v1/{name=graphs/*}:setTraffic:\001*'
   _globals['_WORKFLOWSERVICE'].methods_by_name['GetGraph']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['GetGraph']._serialized_options = b'\202\323\344\223\002\025\022\023/v1/{name=graphs/*}'
   _globals['_WORKFLOWSERVICE'].methods_by_name['ListGraphs']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['ListGraphs']._serialized_options = b'\202\323\344\223\002\014\022\n/v1/graphs'
   _globals['_WORKFLOWSERVICE'].methods_by_name['ExplainGraph']._loaded_options = None
   _globals['_WORKFLOWSERVICE'].methods_by_name['ExplainGraph']._serialized_options = b'\202\323\344\223\002\035\022\033/v1/{name=graphs/*}:explain'
-  _globals['_JOINKIND']._serialized_start=1431
-  _globals['_JOINKIND']._serialized_end=1533
-  _globals['_DIAGNOSTIC']._serialized_start=170
-  _globals['_DIAGNOSTIC']._serialized_end=272
-  _globals['_VALIDATEGRAPHREQUEST']._serialized_start=274
-  _globals['_VALIDATEGRAPHREQUEST']._serialized_end=352
-  _globals['_VALIDATEGRAPHRESPONSE']._serialized_start=354
-  _globals['_VALIDATEGRAPHRESPONSE']._serialized_end=432
-  _globals['_APPLYGRAPHREQUEST']._serialized_start=434
-  _globals['_APPLYGRAPHREQUEST']._serialized_end=532
-  _globals['_APPLYGRAPHRESPONSE']._serialized_start=534
-  _globals['_APPLYGRAPHRESPONSE']._serialized_end=602
-  _globals['_GETGRAPHREQUEST']._serialized_start=604
-  _globals['_GETGRAPHREQUEST']._serialized_end=646
-  _globals['_GETGRAPHRESPONSE']._serialized_start=648
-  _globals['_GETGRAPHRESPONSE']._serialized_end=714
-  _globals['_LISTGRAPHSREQUEST']._serialized_start=716
-  _globals['_LISTGRAPHSREQUEST']._serialized_end=798
-  _globals['_LISTGRAPHSRESPONSE']._serialized_start=800
-  _globals['_LISTGRAPHSRESPONSE']._serialized_end=894
-  _globals['_EXPLAINGRAPHREQUEST']._serialized_start=896
-  _globals['_EXPLAINGRAPHREQUEST']._serialized_end=988
-  _globals['_ROUTEPLAN']._serialized_start=990
-  _globals['_ROUTEPLAN']._serialized_end=1032
-  _globals['_GROUPPLAN']._serialized_start=1035
-  _globals['_GROUPPLAN']._serialized_end=1191
-  _globals['_SEGMENTPLAN']._serialized_start=1193
-  _globals['_SEGMENTPLAN']._serialized_end=1255
-  _globals['_EXPLAINGRAPHRESPONSE']._serialized_start=1258
-  _globals['_EXPLAINGRAPHRESPONSE']._serialized_end=1429
-  _globals['_WORKFLOWSERVICE']._serialized_start=1536
-  _globals['_WORKFLOWSERVICE']._serialized_end=2190
+  _globals['_JOINKIND']._serialized_start=2116
+  _globals['_JOINKIND']._serialized_end=2218
+  _globals['_DIAGNOSTIC']._serialized_start=203
+  _globals['_DIAGNOSTIC']._serialized_end=305
+  _globals['_VALIDATEGRAPHREQUEST']._serialized_start=307
+  _globals['_VALIDATEGRAPHREQUEST']._serialized_end=385
+  _globals['_VALIDATEGRAPHRESPONSE']._serialized_start=387
+  _globals['_VALIDATEGRAPHRESPONSE']._serialized_end=465
+  _globals['_APPLYGRAPHREQUEST']._serialized_start=468
+  _globals['_APPLYGRAPHREQUEST']._serialized_end=629
+  _globals['_APPLYGRAPHRESPONSE']._serialized_start=631
+  _globals['_APPLYGRAPHRESPONSE']._serialized_end=699
+  _globals['_GETGRAPHREQUEST']._serialized_start=701
+  _globals['_GETGRAPHREQUEST']._serialized_end=769
+  _globals['_GETGRAPHRESPONSE']._serialized_start=771
+  _globals['_GETGRAPHRESPONSE']._serialized_end=837
+  _globals['_LISTGRAPHSREQUEST']._serialized_start=839
+  _globals['_LISTGRAPHSREQUEST']._serialized_end=921
+  _globals['_LISTGRAPHSRESPONSE']._serialized_start=923
+  _globals['_LISTGRAPHSRESPONSE']._serialized_end=1017
+  _globals['_EXPLAINGRAPHREQUEST']._serialized_start=1019
+  _globals['_EXPLAINGRAPHREQUEST']._serialized_end=1111
+  _globals['_ROUTEPLAN']._serialized_start=1113
+  _globals['_ROUTEPLAN']._serialized_end=1155
+  _globals['_GROUPPLAN']._serialized_start=1158
+  _globals['_GROUPPLAN']._serialized_end=1314
+  _globals['_SEGMENTPLAN']._serialized_start=1316
+  _globals['_SEGMENTPLAN']._serialized_end=1378
+  _globals['_EXPLAINGRAPHRESPONSE']._serialized_start=1381
+  _globals['_EXPLAINGRAPHRESPONSE']._serialized_end=1552
+  _globals['_TRAFFICSHARE']._serialized_start=1554
+  _globals['_TRAFFICSHARE']._serialized_end=1628
+  _globals['_LISTGRAPHREVISIONSREQUEST']._serialized_start=1630
+  _globals['_LISTGRAPHREVISIONSREQUEST']._serialized_end=1682
+  _globals['_GRAPHREVISION']._serialized_start=1684
+  _globals['_GRAPHREVISION']._serialized_end=1783
+  _globals['_LISTGRAPHREVISIONSRESPONSE']._serialized_start=1785
+  _globals['_LISTGRAPHREVISIONSRESPONSE']._serialized_end=1883
+  _globals['_SETGRAPHTRAFFICREQUEST']._serialized_start=1886
+  _globals['_SETGRAPHTRAFFICREQUEST']._serialized_end=2017
+  _globals['_SETGRAPHTRAFFICRESPONSE']._serialized_start=2019
+  _globals['_SETGRAPHTRAFFICRESPONSE']._serialized_end=2114
+  _globals['_WORKFLOWSERVICE']._serialized_start=2221
+  _globals['_WORKFLOWSERVICE']._serialized_end=3192
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,7 @@
+import datetime
+
 from google.api import annotations_pb2 as _annotations_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from omniflow.common.v1 import rules_pb2 as _rules_pb2
 from omniflow.workflow.v1 import graph_spec_pb2 as _graph_spec_pb2
 from google.protobuf.internal import containers as _containers
@@ -50,12 +53,14 @@ class ValidateGraphResponse(_message.Message):
     def __init__(self, diagnostics: _Optional[_Iterable[_Union[Diagnostic, _Mapping]]] = ...) -> None: ...
 
 class ApplyGraphRequest(_message.Message):
-    __slots__ = ("graph", "validate_only")
+    __slots__ = ("graph", "validate_only", "canary_percent")
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    CANARY_PERCENT_FIELD_NUMBER: _ClassVar[int]
     graph: _graph_spec_pb2.GraphSpec
     validate_only: bool
-    def __init__(self, graph: _Optional[_Union[_graph_spec_pb2.GraphSpec, _Mapping]] = ..., validate_only: bool = ...) -> None: ...
+    canary_percent: int
+    def __init__(self, graph: _Optional[_Union[_graph_spec_pb2.GraphSpec, _Mapping]] = ..., validate_only: bool = ..., canary_percent: _Optional[int] = ...) -> None: ...
 
 class ApplyGraphResponse(_message.Message):
     __slots__ = ("graph",)
@@ -64,10 +69,12 @@ class ApplyGraphResponse(_message.Message):
     def __init__(self, graph: _Optional[_Union[_graph_spec_pb2.GraphSpec, _Mapping]] = ...) -> None: ...
 
 class GetGraphRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "revision")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    revision: str
+    def __init__(self, name: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class GetGraphResponse(_message.Message):
     __slots__ = ("graph",)
@@ -144,3 +151,53 @@ class ExplainGraphResponse(_message.Message):
     text: str
     svg: str
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., edge_count: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentPlan, _Mapping]]] = ..., text: _Optional[str] = ..., svg: _Optional[str] = ...) -> None: ...
+
+class TrafficShare(_message.Message):
+    __slots__ = ("revision", "percent")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    percent: int
+    def __init__(self, revision: _Optional[str] = ..., percent: _Optional[int] = ...) -> None: ...
+
+class ListGraphRevisionsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GraphRevision(_message.Message):
+    __slots__ = ("revision", "create_time", "percent")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    revision: str
+    create_time: _timestamp_pb2.Timestamp
+    percent: int
+    def __init__(self, revision: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., percent: _Optional[int] = ...) -> None: ...
+
+class ListGraphRevisionsResponse(_message.Message):
+    __slots__ = ("revisions", "etag")
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    revisions: _containers.RepeatedCompositeFieldContainer[GraphRevision]
+    etag: str
+    def __init__(self, revisions: _Optional[_Iterable[_Union[GraphRevision, _Mapping]]] = ..., etag: _Optional[str] = ...) -> None: ...
+
+class SetGraphTrafficRequest(_message.Message):
+    __slots__ = ("name", "shares", "etag")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shares: _containers.RepeatedCompositeFieldContainer[TrafficShare]
+    etag: str
+    def __init__(self, name: _Optional[str] = ..., shares: _Optional[_Iterable[_Union[TrafficShare, _Mapping]]] = ..., etag: _Optional[str] = ...) -> None: ...
+
+class SetGraphTrafficResponse(_message.Message):
+    __slots__ = ("revisions", "etag")
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    revisions: _containers.RepeatedCompositeFieldContainer[GraphRevision]
+    etag: str
+    def __init__(self, revisions: _Optional[_Iterable[_Union[GraphRevision, _Mapping]]] = ..., etag: _Optional[str] = ...) -> None: ...

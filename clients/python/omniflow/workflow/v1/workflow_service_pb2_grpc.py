@@ -45,6 +45,16 @@ class WorkflowServiceStub(object):
                 request_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphRequest.SerializeToString,
                 response_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphResponse.FromString,
                 _registered_method=True)
+        self.ListGraphRevisions = channel.unary_unary(
+                '/omniflow.workflow.v1.WorkflowService/ListGraphRevisions',
+                request_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsRequest.SerializeToString,
+                response_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsResponse.FromString,
+                _registered_method=True)
+        self.SetGraphTraffic = channel.unary_unary(
+                '/omniflow.workflow.v1.WorkflowService/SetGraphTraffic',
+                request_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficRequest.SerializeToString,
+                response_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficResponse.FromString,
+                _registered_method=True)
         self.GetGraph = channel.unary_unary(
                 '/omniflow.workflow.v1.WorkflowService/GetGraph',
                 request_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.GetGraphRequest.SerializeToString,
@@ -74,8 +84,23 @@ class WorkflowServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ApplyGraph(self, request, context):
-        """Installs a definition under a new revision. Calls that run keep the revision they started with.
-        A definition with findings is refused with INVALID_GRAPH.
+        """Installs a definition under a new revision, in every control plane of the cluster. Calls that run keep the revision they
+        started with. New calls get the new revision, all of them or, as a canary, a share. The definition that is installed
+        already gets no other revision. A definition with findings is refused with INVALID_GRAPH.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGraphRevisions(self, request, context):
+        """The revisions of a graph that are kept, the newest first, and how many new calls each gets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetGraphTraffic(self, request, context):
+        """Shares new calls among revisions: widens or ends a canary, promotes it, or goes back to an earlier revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +139,16 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.ApplyGraph,
                     request_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphRequest.FromString,
                     response_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphResponse.SerializeToString,
+            ),
+            'ListGraphRevisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGraphRevisions,
+                    request_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsRequest.FromString,
+                    response_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsResponse.SerializeToString,
+            ),
+            'SetGraphTraffic': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetGraphTraffic,
+                    request_deserializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficRequest.FromString,
+                    response_serializer=omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficResponse.SerializeToString,
             ),
             'GetGraph': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGraph,
@@ -186,6 +221,60 @@ class WorkflowService(object):
             '/omniflow.workflow.v1.WorkflowService/ApplyGraph',
             omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphRequest.SerializeToString,
             omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ApplyGraphResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGraphRevisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/omniflow.workflow.v1.WorkflowService/ListGraphRevisions',
+            omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsRequest.SerializeToString,
+            omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.ListGraphRevisionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetGraphTraffic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/omniflow.workflow.v1.WorkflowService/SetGraphTraffic',
+            omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficRequest.SerializeToString,
+            omniflow_dot_workflow_dot_v1_dot_workflow__service__pb2.SetGraphTrafficResponse.FromString,
             options,
             channel_credentials,
             insecure,

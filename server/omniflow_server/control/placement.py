@@ -1,0 +1,162 @@
+"""Where a call belongs: with this process, or with another one of the cluster.
+
+    session held by another life          ──▶ there
+    request id of a call of another life  ──▶ there; OWNER_LOST when that life has ended
+    this process drains                   ──▶ to any other that does not
+    else                                  ──▶ here, under the fence of the session
+
+A call that was passed on by another process is not passed on again: it is refused with STALE_OWNER, and the process that the
+client speaks to looks again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from omniflow.graph.v1 import graph_service_pb2
+from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.control.call import Call
+from omniflow_server.control.calls import CallTable, digest_of_request, draining, owner_lost
+from omniflow_server.control.membership import Membership
+from omniflow_server.control.ownership import Ownership, store_away
+from omniflow_server.data.metadata.port import Owner, RequestRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This process accepts the call."""
+
+    call_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """The call belongs to, or is best given to, another process."""
+
+    owner: Owner
+
+
+class Placement:
+    """Places calls, and keeps the books of what this process owns by them."""
+
+    def __init__(self, calls: CallTable, ownership: Ownership, membership: Membership) -> None:
+        self._calls = calls
+        self._ownership = ownership
+        self._membership = membership
+        self._turn = itertools.count()
+
+    def at_once(self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str) -> Here | None:
+        """As `find`, when that needs no question to the store; None otherwise."""
+        if self._calls.knows_request(tenant, spec.request_id):
+            return Here(call_id="", fence=0)  # it joins that call, whatever this process does
+        if self._calls.is_draining or (spec.request_id and not self._ownership.is_alone):
+            return None
+        fence = self._ownership.fence_of((tenant, spec.session)) if spec.session else 0
+        return None if fence is None or not self._membership.epoch else Here(call_id="", fence=fence)
+
+    async def find(
+        self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str, *, is_forwarded: bool
+    ) -> Here | Elsewhere:
+        """Where the call belongs. Raises what makes it no call at all before anything is claimed for it, OWNER_LOST for the
+        request id of a call that is lost, DRAINING when nobody takes calls, and STORE_UNAVAILABLE."""
+        found = self.at_once(graph, spec, tenant)
+        if found is not None:
+            return found
+        if self._calls.is_draining:
+            return self._another(is_forwarded)
+        if not self._membership.epoch:
+            raise store_away()
+        self._calls.check(graph, spec, tenant=tenant)
+        fence = 0
+        if spec.session:
+            lease = await self._ownership.claim((tenant, spec.session))
+            if lease.epoch != self._membership.epoch:
+                return await self._with_owner(lease.epoch, is_forwarded)
+            fence = lease.fence
+        call_id = self._calls.new_id()
+        if spec.request_id and not self._ownership.is_alone:
+            digest = digest_of_request(graph, spec)
+            row = await self._ownership.claim_request(tenant, spec.request_id, call_id, digest)
+            if row.call_id != call_id:
+                return await self._of_request(row, digest, fence, is_forwarded)
+        return Here(call_id=call_id, fence=fence)
+
+    def owner_of(self, call_id: str) -> Owner | None:
+        """The other life that owns a call; None when it is one of this process, or nobody's."""
+        epoch = epoch_of(call_id)
+        if self._calls.knows(call_id) or epoch == self._membership.epoch:
+            return None
+        return self._membership.owners.get(epoch)
+
+    async def owner_of_request(self, tenant: str, request_id: str) -> tuple[Owner, str] | None:
+        """The other life that owns the call of a request id, and the call."""
+        if not request_id or self._calls.knows_request(tenant, request_id):
+            return None
+        row = await self._ownership.find_request(tenant, request_id)
+        owner = self.owner_of(row.call_id) if row is not None else None
+        return None if owner is None or row is None else (owner, row.call_id)
+
+    async def refused(self, placed: Here, spec: graph_service_pb2.CallSpec, tenant: str) -> None:
+        """The call was refused after it was placed."""
+        if placed.call_id and spec.request_id:
+            await self._ownership.give_back_request(tenant, spec.request_id, placed.call_id)
+
+    # --- books (CallListener) -----------------------------------------------------------------------------------------
+
+    def accepted(self, call: Call) -> None:
+        if call.session:
+            self._ownership.entered((call.tenant, call.session))
+
+    def ended(self, call: Call) -> None:
+        if call.session:
+            self._ownership.left((call.tenant, call.session))
+        if call.spec.request_id:
+            self._ownership.request_ended(call.tenant, call.spec.request_id)
+
+    # --- elsewhere ----------------------------------------------------------------------------------------------------
+
+    def _another(self, is_forwarded: bool) -> Elsewhere:
+        peers = self._membership.peers()
+        if is_forwarded or not peers:
+            raise draining()
+        return Elsewhere(owner=peers[next(self._turn) % len(peers)])
+
+    async def _with_owner(self, epoch: int, is_forwarded: bool) -> Elsewhere:
+        owner = self._membership.owners.get(epoch)
+        if owner is None:  # it began after the last tick
+            await self._membership.tick()
+            owner = self._membership.owners.get(epoch)
+        if owner is None or is_forwarded:
+            raise not_the_owner()
+        return Elsewhere(owner=owner)
+
+    async def _of_request(self, row: RequestRow, digest: bytes, fence: int, is_forwarded: bool) -> Here | Elsewhere:
+        if row.epoch == self._membership.epoch:
+            return Here(call_id=row.call_id, fence=fence)  # another request with the id is being accepted
+        if row.epoch not in self._membership.owners:
+            await self._membership.tick()
+        if row.epoch in self._membership.owners:
+            return await self._with_owner(row.epoch, is_forwarded)
+        if row.digest != digest:
+            raise OmniFlowError(
+                Reason.REQUEST_ID_REUSED, "The request id was used before with another request; make a new one."
+            )
+        raise owner_lost(row.call_id)
+
+
+def epoch_of(call_id: str) -> int:
+    """The life that a call's identifier names; 0 for what is no identifier of ours."""
+    _, separator, epoch = call_id.rpartition("-")
+    try:
+        return int(epoch, 16) if separator else 0
+    except ValueError:
+        return 0
+
+
+def not_the_owner() -> OmniFlowError:
+    """The refusal of a call that another process must take; the one that has passed it on looks again."""
+    return OmniFlowError(
+        Reason.STALE_OWNER, "Another control plane owns the session or the call; look again.", retry_after_s=0.05
+    )

@@ -1,0 +1,1 @@
+"""The data plane, and what processes know of each other."""

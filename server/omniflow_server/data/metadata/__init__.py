@@ -1,0 +1,1 @@
+"""The metadata store: what the processes of a cluster agree on."""

@@ -1,0 +1,4 @@
+-- uses: lives
+
+end_life(EPOCH)
+return {'OK'}
