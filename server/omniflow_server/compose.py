@@ -41,14 +41,15 @@ from omniflow.workflow.v1 import workflow_service_pb2, workflow_service_pb2_grpc
 from omniflow_core.errors import OmniFlowError, Reason, Violation
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.catalog import Catalog, CatalogEntry
+from omniflow_server.control.discovery import Discovery
 from omniflow_server.control.dispatch import ReplicaDispatcher
 from omniflow_server.control.graph_directory import GraphDirectory
 from omniflow_server.control.inline import InlineExecutor
-from omniflow_server.control.link import ControlIdentity
+from omniflow_server.control.link import ControlIdentity, ReplicaLink
 from omniflow_server.control.membership import TICK_S, Membership
 from omniflow_server.control.ownership import Ownership
 from omniflow_server.control.placement import Placement
-from omniflow_server.control.registry import Registry
+from omniflow_server.control.registry import Registration, Registry
 from omniflow_server.control.replica_directory import ReplicaDirectory
 from omniflow_server.control.resume_tokens import ResumeTokens
 from omniflow_server.control.settings import ControlSettings
@@ -110,6 +111,7 @@ class ControlPlane:
     inline: InlineExecutor
     membership: Membership
     directory: ReplicaDirectory
+    discovery: Discovery
     ownership: Ownership
     placement: Placement
     forwarding: Forwarding
@@ -218,6 +220,7 @@ async def _start_cluster_work(plane: ControlPlane, parts: _Parts, stack: context
         plane.ownership.keep_for_ever(),
         _expire_leases(plane.registry),
         _forget_calls(plane.calls),
+        plane.discovery.run(),
     ):
         task = parts.tasks.create_task(work)
         stack.callback(task.cancel)
@@ -273,6 +276,11 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         replica_ttl_s=settings.lease_ttl_s,
         on_lost=lambda: _lose_all(calls, ownership),
     )
+
+    def connections_changed() -> None:
+        discovery.look_again()
+        tasks.create_task(health.refresh())
+
     dispatcher = ReplicaDispatcher(
         registry=registry,
         identity=parts.identity,
@@ -285,7 +293,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         yield_window=settings.yield_window,
         runs_segments=settings.segments,
         runs_pipelines=settings.pipelines,
-        on_connections_changed=lambda: tasks.create_task(health.refresh()),
+        on_connections_changed=connections_changed,
         lease=membership,
         max_queue=settings.max_queue,
     )
@@ -313,6 +321,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
     calls.listener = placement
     peers = Peers(membership)
     stack.push_async_exit(peers)
+    discovery = Discovery(registry, settings, is_needed=functools.partial(_is_needed, calls))
     return ControlPlane(
         target="",
         internal_target=parts.internal_target,
@@ -326,11 +335,17 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         inline=inline,
         membership=membership,
         directory=ReplicaDirectory(registry, parts.metadata, membership),
+        discovery=discovery,
         ownership=ownership,
         placement=placement,
         forwarding=Forwarding(placement, membership, peers),
         flows=parts.flows,
     )
+
+
+def _is_needed(calls: CallTable, registration: Registration) -> bool:
+    """A call that has not ended has been given to the replica: it may come back to it, for what it keeps of the call."""
+    return any(isinstance(link, ReplicaLink) and link.registration is registration for link in calls.used_replicas())
 
 
 def _lose_all(calls: CallTable, ownership: Ownership) -> None:

@@ -32,8 +32,12 @@ func TestStartThatIsNotTakenInSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			control, _, _ := served(t, h)
 			control.start(1, "test.echo", "a", c.change)
-			if failure := control.failure(1); failure.reason != c.reason || failure.isRetryable {
+			failure := control.failure(1)
+			if failure.reason != c.reason || failure.isRetryable {
 				t.Errorf("it fails with %+v", failure)
+			}
+			if failure.isRefused != (name != "past") { // which is taken in, and ends at once
+				t.Errorf("refused: %t", failure.isRefused)
 			}
 			control.start(2, "test.echo", "still serving")
 			control.texts(2)
@@ -57,17 +61,18 @@ func TestMoreThanTheReplicaTakesIsForAnother(t *testing.T) {
 	for _, handle := range []uint64{1, 2, 3} {
 		c.start(handle, "test.waiting", "")
 	}
-	if failure := c.failure(3); failure.reason != ReasonTooManyCalls || !failure.isRetryable || failure.retryAfter == 0 {
+	if failure := c.failure(3); failure.reason != ReasonTooManyCalls || !failure.isRetryable || !failure.isRefused ||
+		failure.retryAfter == 0 {
 		t.Errorf("it fails with %+v", failure)
 	}
 }
 
 func TestWorkOfASessionsEarlierOwnerIsRefused(t *testing.T) {
 	c, _, _ := served(t, newTestHost(t, echo))
-	c.start(1, "test.echo", "a", func(s *rolev1.StartActivation) { s.Session, s.SessionFence = "s", 2 })
+	c.start(1, "test.echo", "a", ofSession("s", 2))
 	c.texts(1)
-	c.start(2, "test.echo", "a", func(s *rolev1.StartActivation) { s.Session, s.SessionFence = "s", 1 })
-	if failure := c.failure(2); failure.reason != ReasonStaleOwner {
+	c.start(2, "test.echo", "a", ofSession("s", 1))
+	if failure := c.failure(2); failure.reason != ReasonStaleOwner || failure.isRetryable || !failure.isRefused {
 		t.Errorf("it fails with %+v", failure)
 	}
 }
@@ -94,7 +99,7 @@ func TestCancelOfACallStopsItsActivationsAndThoseStillToCome(t *testing.T) {
 		t.Errorf("%d activations were told twice", count)
 	}
 	c.start(4, "test.echo", "late", ofCall("c"))
-	if results := c.finish(4); len(results) != 1 || results[0].GetFailed() == nil {
+	if results := c.finish(4); len(results) != 1 || !results[0].GetFailed().GetIsRefused() {
 		t.Errorf("results of what was overtaken: %v", results)
 	}
 	if late := c.pending(3); late != 0 {

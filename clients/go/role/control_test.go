@@ -1,7 +1,6 @@
 package role
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -22,55 +21,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// made is an interface of a test.
-type made struct {
-	declaration Declaration
-	run         func(context.Context, *Activation, Yield) error
-}
-
-func (m made) Declaration() Declaration { return m.declaration }
-
-func (m made) Run(ctx context.Context, activation *Activation, yield Yield) error {
-	return m.run(ctx, activation, yield)
-}
-
-// streaming makes a streaming interface of text to text.
-func streaming(name string, run func(context.Context, *Activation, Yield) error) made {
-	return made{run: run, declaration: Declaration{
-		Name:        name,
-		Inputs:      Groups(Group("main", Required("text", TypeText))),
-		Outputs:     Fields(Required("text", TypeText)),
-		IsStreaming: true,
-	}}
-}
-
-// echo gives its text back.
-var echo = streaming("test.echo", func(_ context.Context, activation *Activation, yield Yield) error {
-	return yield(Outputs{"text": Text(activation.Inputs.Text("text"))})
-})
-
-// letters gives every letter of its text in a yield of its own.
-var letters = streaming("test.letters", func(_ context.Context, activation *Activation, yield Yield) error {
-	for _, letter := range activation.Inputs.Text("text") {
-		if err := yield(Outputs{"text": Text(string(letter))}); err != nil {
-			return err
-		}
-	}
-	return nil
-})
-
-// waiting yields once, waits for the end of its context, and says so.
-func waiting(name string, ended chan<- error) made {
-	return streaming(name, func(ctx context.Context, _ *Activation, yield Yield) error {
-		if err := yield(Outputs{"text": Text("began")}); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return ctx.Err()
-	})
-}
-
 // stream is the control plane's end of Execute.
 type stream interface {
 	Send(*rolev1.ExecuteRequest) error
@@ -85,6 +35,7 @@ type control struct {
 	messages chan *rolev1.ExecuteResponse
 	ended    chan error
 	waiting  map[uint64][]*rolev1.ExecuteResult
+	accepted map[uint64]bool
 	loads    []load // what the replica has told, in order
 	received uint64 // what the replica has said last
 	count    int    // messages so far
@@ -109,6 +60,7 @@ func newControl(t *testing.T, stream stream) *control {
 		messages: make(chan *rolev1.ExecuteResponse, 1024),
 		ended:    make(chan error, 1),
 		waiting:  make(map[uint64][]*rolev1.ExecuteResult),
+		accepted: make(map[uint64]bool),
 	}
 	go func() {
 		for {
@@ -164,6 +116,10 @@ func ofCall(callID string) func(*rolev1.StartActivation) {
 	return func(start *rolev1.StartActivation) { start.Activation.CallId = callID }
 }
 
+func ofSession(session string, fence uint64) func(*rolev1.StartActivation) {
+	return func(start *rolev1.StartActivation) { start.Session, start.SessionFence = session, fence }
+}
+
 func withWindow(yields uint32) func(*rolev1.StartActivation) {
 	return func(start *rolev1.StartActivation) { start.YieldWindow = yields }
 }
@@ -213,6 +169,9 @@ func (c *control) take(message *rolev1.ExecuteResponse) {
 			}
 			c.loads = append(c.loads, load{told.GetRunning(), told.GetWaiting()})
 			continue
+		}
+		if result.GetAccepted() != nil {
+			c.accepted[result.GetHandle()] = true
 		}
 		c.waiting[result.GetHandle()] = append(c.waiting[result.GetHandle()], result)
 	}
@@ -270,7 +229,7 @@ func (c *control) texts(handle uint64) []string {
 	return texts
 }
 
-// failure is how an activation fails.
+// failure is how an activation fails: refused when it was not accepted, and only then.
 func (c *control) failure(handle uint64) stated {
 	c.t.Helper()
 	results := c.finish(handle)
@@ -283,8 +242,8 @@ func (c *control) failure(handle uint64) stated {
 		isRetryable: failed.GetIsRetryable(),
 		isRefused:   failed.GetIsRefused(),
 	}
-	if found.isRefused != (len(results) == 1) {
-		c.t.Errorf("refused: %t, after %d other results", found.isRefused, len(results)-1)
+	if found.isRefused == c.accepted[handle] {
+		c.t.Errorf("handle %d is refused: %t, accepted: %t", handle, found.isRefused, c.accepted[handle])
 	}
 	for _, detail := range failed.GetStatus().GetDetails() {
 		message, err := detail.UnmarshalNew()

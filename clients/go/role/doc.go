@@ -1,10 +1,14 @@
 // Package role is the process around interfaces that are written in Go: a gRPC server that runs their activations for
 // control planes, as roles/omniflow_roles/harness does for interfaces in Python.
 //
-//	registry      ◀── registration ──┐                ┌── seat: runs and waits ── execution ── Interface
+//	registries    ◀── registration ──┐                ┌── seat: runs and waits ── execution ── Interface
 //	control plane ◀── link ──────────▶ host ──────────┤
 //	  (one stream of each)  │                         └── …
 //	                        └── pump: all results of the stream, joined as they queue up
+//
+// Any number of control planes may share it. It registers with one of them and goes on with the next when that one is lost
+// (--registry a,b,c, and those that they name); each is told on its stream what runs here for all (loads), and what the
+// older owner of a session has started ends when a newer one starts something (fences).
 //
 // A program is one line, `os.Exit(role.Main(upper{}))`, and an interface a type of two methods:
 //

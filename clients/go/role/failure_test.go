@@ -44,7 +44,7 @@ func TestFailureOfAnInterface(t *testing.T) {
 			control, _, _ := served(t, h)
 			control.start(1, "test.fails", "")
 			failure := control.failure(1)
-			if failure.reason != c.reason || strings.Contains(fmt.Sprint(failure), "secret") {
+			if failure.isRefused || failure.reason != c.reason || strings.Contains(fmt.Sprint(failure), "secret") {
 				t.Errorf("it fails with %+v", failure)
 			}
 			if c.reason == ReasonInterfaceFailed && failure.metadata["node"] != "node" {

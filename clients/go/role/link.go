@@ -18,7 +18,8 @@ const flushTime = 2 * time.Second
 const streamEnded = "the stream of the control plane ended"
 
 // link is one Execute stream of one control plane: commands in, results out, the load while it changes, a heartbeat while it
-// is silent. When it ends, every activation that it started is cancelled, whatever the hello said: a link does not outlive its stream here.
+// is silent. When it ends, every activation that it started is cancelled, whatever the hello said: a link does not outlive
+// its stream here.
 //
 //	reader:  frame ─▶ hello | start | yield_ack | cancel | heartbeat      handled where it is read
 //	writer:  everything that is queued ─▶ one message

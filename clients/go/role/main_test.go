@@ -14,16 +14,16 @@ import (
 
 func TestArgumentsAreSettings(t *testing.T) {
 	settings, level, err := parseArguments("splitter", []string{
-		"--role", "splitter", "--replica-id", "s-1", "--registry", "unix:/r.sock", "--listen", "127.0.0.1:0",
+		"--role", "splitter", "--replica-id", "s-1", "--registry", "unix:/r.sock,b:1", "--listen", "127.0.0.1:0",
 		"--advertise", "here:1", "--max-activations", "7", "--drain-grace", "1.5", "--node", "n", "--log-level", "DEBUG",
 	}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Settings{
-		Role: "splitter", ReplicaID: "s-1", Registry: "unix:/r.sock", Listen: "127.0.0.1:0", Advertise: "here:1",
+		Role: "splitter", ReplicaID: "s-1", Registry: "unix:/r.sock,b:1", Listen: "127.0.0.1:0", Advertise: "here:1",
 		MaxActivations: 7, DrainGrace: 1500 * time.Millisecond, Node: "n",
-		Heartbeat: time.Second, CleanupGrace: time.Second,
+		Heartbeat: 500 * time.Millisecond, CleanupGrace: time.Second,
 	}
 	if settings != want || level != slog.LevelDebug {
 		t.Errorf("%+v, %s", settings, level)

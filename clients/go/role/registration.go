@@ -66,7 +66,7 @@ func (r *registration) announce() {
 // taken the replica over.
 func (r *registration) run(ctx context.Context) {
 	r.targets = slices.Clone(r.given)
-	failures, pause := 0, firstBackoff
+	var rounds pace
 	for ctx.Err() == nil {
 		hasRegistered, err := r.stay(ctx)
 		if errors.Is(err, errReplaced) {
@@ -77,15 +77,10 @@ func (r *registration) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		slog.Warn("not registered", "registry", r.targets[0], "error", err)
-		if hasRegistered {
-			failures, pause = 0, firstBackoff
-		}
+		pause := rounds.failed(len(r.targets), hasRegistered)
+		slog.Warn("not registered", "registry", r.targets[0], "error", err, "next_in", pause)
 		r.targets = append(r.targets[1:], r.targets[0])
-		if failures++; failures >= len(r.targets) {
-			wait(ctx, pause)
-			failures, pause = 0, min(lastBackoff, 2*pause)
-		}
+		wait(ctx, pause)
 	}
 }
 
@@ -128,6 +123,24 @@ func (r *registration) learn(named []string) {
 		}
 	}
 	r.targets = known
+}
+
+// pace says when the next control plane is tried: at once, until all have failed in a row.
+type pace struct {
+	failures int
+	pause    time.Duration // the last one
+}
+
+// failed is the pause after one of so many has failed, or has been lost after a registration.
+func (p *pace) failed(known int, hasRegistered bool) time.Duration {
+	if hasRegistered {
+		*p = pace{}
+	}
+	if p.failures++; p.failures < known {
+		return 0
+	}
+	p.failures, p.pause = 0, min(lastBackoff, max(firstBackoff, 2*p.pause))
+	return p.pause
 }
 
 // wait returns also when the context ends.
@@ -181,9 +194,7 @@ func (r *registration) keepAlive(
 	defer silence.Stop()
 	for {
 		report := &rolev1.KeepAliveRequest{LeaseId: lease, State: r.describe().GetState(), Load: r.load()}
-		if err := stream.Send(report); err != nil {
-			return <-lost // io.EOF says nothing; the reader has the reason
-		}
+		_ = stream.Send(report) // the reader has the reason of a failure, behind the answers that came before it
 		for isDue := false; !isDue; {
 			select {
 			case <-every.C:

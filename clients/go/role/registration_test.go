@@ -2,6 +2,8 @@ package role
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
@@ -32,21 +34,30 @@ type registry struct {
 	running      uint32                // of the last report
 	reports      int
 	deregistered []string
+	patience     []time.Duration // how long the replica waits for the answer of each registration
+	at           []time.Time     // when each came
 	refusal      error
 	isSilent     bool
+	registries   []string // named in answers to registrations
 }
 
 func (r *registry) RegisterReplica(
-	_ context.Context, request *rolev1.RegisterReplicaRequest,
+	ctx context.Context, request *rolev1.RegisterReplicaRequest,
 ) (*rolev1.RegisterReplicaResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.registered = append(r.registered, request.GetReplica())
+	r.at = append(r.at, time.Now())
+	if deadline, hasDeadline := ctx.Deadline(); hasDeadline {
+		r.patience = append(r.patience, time.Until(deadline))
+	}
 	if r.refusal != nil {
 		return nil, r.refusal
 	}
 	lease := "lease-" + string(rune('0'+len(r.registered)))
-	return &rolev1.RegisterReplicaResponse{LeaseId: lease, LeaseTtl: durationpb.New(r.ttl)}, nil
+	return &rolev1.RegisterReplicaResponse{
+		LeaseId: lease, LeaseTtl: durationpb.New(r.ttl), Registries: r.registries,
+	}, nil
 }
 
 func (r *registry) KeepAlive(
@@ -64,6 +75,9 @@ func (r *registry) KeepAlive(
 		select {
 		case answer = <-r.directives:
 		default:
+		}
+		if answer == nil { // the directive to end the stream in order
+			return nil
 		}
 		if err := stream.Send(answer); err != nil {
 			return nil
@@ -102,10 +116,24 @@ func (r *registry) sees(t *testing.T, what string, condition func() bool) {
 	})
 }
 
+// count is how many registrations it has seen.
+func (r *registry) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.registered)
+}
+
 // serveRegistry serves it until the end of the test.
 func serveRegistry(t *testing.T, r *registry) (target string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "registry.sock")
+	serveRegistryAt(t, r, path)
+	return unixScheme + path
+}
+
+// serveRegistryAt serves it until stop is called, or the end of the test.
+func serveRegistryAt(t *testing.T, r *registry, path string) (stop func()) {
+	t.Helper()
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +142,7 @@ func serveRegistry(t *testing.T, r *registry) (target string) {
 	rolev1.RegisterRoleRegistryServiceServer(server, r)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return unixScheme + path
+	return server.Stop
 }
 
 func newRegistry(ttl time.Duration) *registry {
@@ -220,15 +248,47 @@ func TestRegistryThatIsNotThereYetIsFound(t *testing.T) {
 	c.start(1, "test.echo", "no registry needed")
 	c.texts(1)
 	registry := newRegistry(time.Hour)
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	rolev1.RegisterRoleRegistryServiceServer(server, registry)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
+	serveRegistryAt(t, registry, path)
 	registry.sees(t, "a report", func() bool { return registry.reports > 0 })
+}
+
+// broken is a registry whose stream takes no report any more, while one of its answers has still to be read.
+type broken struct {
+	rolev1.RoleRegistryServiceClient
+	grpc.BidiStreamingClient[rolev1.KeepAliveRequest, rolev1.KeepAliveResponse]
+	answers int
+	reason  error
+}
+
+func (b *broken) KeepAlive(
+	context.Context, ...grpc.CallOption,
+) (grpc.BidiStreamingClient[rolev1.KeepAliveRequest, rolev1.KeepAliveResponse], error) {
+	return b, nil
+}
+
+func (b *broken) Send(*rolev1.KeepAliveRequest) error { return io.EOF }
+
+func (b *broken) Recv() (*rolev1.KeepAliveResponse, error) {
+	if b.answers == 0 {
+		return nil, b.reason
+	}
+	b.answers--
+	return &rolev1.KeepAliveResponse{Registries: []string{"b"}}, nil
+}
+
+func TestStreamThatBreaksBehindAnAnswerIsLost(t *testing.T) {
+	registry := &broken{answers: 1, reason: errors.New("reset")}
+	r := &registration{
+		targets:  []string{"a"},
+		describe: func() *rolev1.Replica { return testReplica() },
+		load:     func() *rolev1.ReplicaLoad { return nil },
+	}
+	if err := r.keepAlive(t.Context(), registry, "lease", time.Hour); !errors.Is(err, registry.reason) {
+		t.Errorf("it ends with %v", err)
+	}
+	if !slices.Equal(r.targets, []string{"a", "b"}) {
+		t.Errorf("known are %q", r.targets)
+	}
 }
 
 func TestReplicaThatANewerProcessReplacedLeaves(t *testing.T) {

@@ -260,7 +260,7 @@ func TestDrainLetsWorkEndAndTakesNoOther(t *testing.T) {
 		return healthOf(t, r, "omniflow.role.v1.RoleExecutionService") == grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	})
 	c.start(2, "test.slow", "")
-	if failure := c.failure(2); failure.reason != ReasonDraining || !failure.isRetryable {
+	if failure := c.failure(2); failure.reason != ReasonDraining || !failure.isRetryable || !failure.isRefused {
 		t.Errorf("it fails with %+v", failure)
 	}
 	close(goOn)
@@ -283,7 +283,7 @@ func TestDrainWhoseGraceIsOverFailsWhatStillRuns(t *testing.T) {
 	c.start(1, "test.waiting", "")
 	c.begun(1)
 	r.stop()
-	if failure := c.failure(1); failure.reason != ReasonDraining || !failure.isRetryable {
+	if failure := c.failure(1); failure.reason != ReasonDraining || !failure.isRetryable || failure.isRefused {
 		t.Errorf("it fails with %+v", failure)
 	}
 	if err := <-r.ended; err != nil {

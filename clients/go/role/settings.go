@@ -51,7 +51,7 @@ func NewSettings(role, replicaID string) Settings {
 		Role:           role,
 		ReplicaID:      replicaID,
 		MaxActivations: 256,
-		Heartbeat:      time.Second,
+		Heartbeat:      500 * time.Millisecond,
 		DrainGrace:     30 * time.Second,
 		CleanupGrace:   time.Second,
 	}

@@ -20,7 +20,7 @@ func TestCancelIsReportedAtOnceAndEndsTheContext(t *testing.T) {
 	c.cancel(1, "changed my mind")
 	c.cancel(1, "once more")
 	if failure := c.failure(1); failure.reason != ReasonCallCancelled || failure.message != "changed my mind" ||
-		failure.isRetryable {
+		failure.isRetryable || failure.isRefused {
 		t.Errorf("it fails with %+v", failure)
 	}
 	if cause := <-ended; reasonIn(cause) != ReasonCallCancelled {
@@ -134,7 +134,7 @@ func TestDeadlineEndsWhatRunsAndWhatWaits(t *testing.T) {
 		}
 		began := time.Now()
 		for _, handle := range []uint64{1, 2} {
-			if failure := c.failure(handle); failure.reason != ReasonDeadlineExceeded {
+			if failure := c.failure(handle); failure.reason != ReasonDeadlineExceeded || failure.isRefused {
 				t.Errorf("handle %d fails with %+v", handle, failure)
 			}
 		}

@@ -23,6 +23,8 @@ class RolePlan:
     interfaces: tuple[str, ...]
     """Registered interface names."""
     replicas: int = 1
+    max_activations: int = 256
+    """Activations that each process runs or queues at once; what is more waits in the control planes."""
     environment: str = "base"
     """Name of a Python environment that the operator's configuration maps to an interpreter."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -26,8 +26,8 @@ class RoleSettings:
     register nowhere."""
     max_activations: int = 256
     """Activations running and waiting; one more is refused with TOO_MANY_CALLS, and another replica may try."""
-    heartbeat_s: float = 1.0
-    """Longest silence of an Execute stream."""
+    heartbeat_s: float = 0.5
+    """Longest silence of an Execute stream; control planes give a replica up after three times as long."""
     resume_grace_s: float = 5.0
     """How long what runs for a control plane goes on after its transport broke: it may go on with another."""
     drain_grace_s: float = 30.0

@@ -64,6 +64,16 @@ class FairQueue(Generic[T]):
         for entry in self._in_order():
             yield entry.item
 
+    @property
+    def tenant_count(self) -> int:
+        """Tenants that wait."""
+        return len(self._waiting)
+
+    def count_of(self, tenant: str) -> int:
+        """Items of one tenant."""
+        waiting = self._waiting.get(tenant)
+        return len(waiting) if waiting is not None else 0
+
     def push(self, tenant: str, item: T, cost: float = 1.0) -> None:
         """Adds an item behind the tenant's others. The cost is positive and finite."""
         assert 0 < cost < float("inf"), f"a cost of {cost} is no share of anything"

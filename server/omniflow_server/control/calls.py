@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,9 +111,10 @@ class CallTable:
         tokens: ResumeTokens,
         tasks: BackgroundTasks,
         epoch: Callable[[], int] = lambda: 0,
-        check_room: Callable[[GraphPlan], None] = lambda _: None,
+        check_room: Callable[[GraphPlan, str], None] = lambda plan, tenant: None,
     ) -> None:
-        """`epoch` gives the life of this process that owns new calls; `check_room` raises for graphs it has no room for."""
+        """`epoch` gives the life of this process that owns new calls; `check_room` raises for graphs that it has no room
+        for now, given the tenant."""
         self._check_room = check_room
         self._epoch = epoch
         self.listener: CallListener | None = None
@@ -163,12 +164,16 @@ class CallTable:
         """The call is one of this process, and is kept."""
         return call_id in self._records
 
+    def used_replicas(self) -> Iterator[object]:
+        """Replicas that calls which have not ended were given to; one may come more than once."""
+        return (link for record in self._records.values() for link in record.call.used_replicas)
+
     def check(self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str) -> None:
         """Raises what `accept` would raise now for a new call."""
         entry = self._catalog.get(graph)
         check_inputs(entry.plan, spec, max_payload_bytes=self._settings.max_payload_bytes)
         self._admission.check_limits(tenant)
-        self._check_room(entry.plan)
+        self._check_room(entry.plan, tenant)
 
     def accept(
         self, graph: str, spec: graph_service_pb2.CallSpec, *, tenant: str, call_id: str = "", fence: int = 0
@@ -194,7 +199,7 @@ class CallTable:
         call_id = call_id or self.new_id()
         entry = self._catalog.pick(graph, spec.session or call_id)
         check_inputs(entry.plan, spec, max_payload_bytes=self._settings.max_payload_bytes)
-        self._check_room(entry.plan)
+        self._check_room(entry.plan, tenant)
         arrival = self._admission.arrive(call_id, tenant=tenant, session=spec.session, supersede=spec.supersede)
         try:
             record = self._make(call_id, tenant, spec, entry, digest, fence)

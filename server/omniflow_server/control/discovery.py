@@ -4,9 +4,9 @@
     control.dns_replicas   llm=llm.svc:7800 ──addresses──▶ targets        └─ no answer, and no stream ─▶ forgotten
                                                 └─ no longer listed ─▶ no new work ─▶ no call needs it ─▶ forgotten
 
-Each control plane finds by itself, and nothing of it goes to the metadata store. A stream is a replica's life: while there is
-one, a question that is not answered means nothing, and when it has ended the target is asked at once. A replica that registers
-as well is left to its registration. Does not know who holds the streams, nor which calls use a replica: it is told.
+Each control plane finds by itself, and nothing of it goes to the metadata store. A stream is a replica's life: while there
+is one, a question that is not answered means nothing, and when it has ended the target is asked at once. A replica that
+registers as well is left to its registration. Does not know who holds the streams, nor which calls need a replica.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 2.0
 """How long a replica may take to say who it is; one that takes longer stands still."""
 PROTOCOL_REVISION = 1
-UNIX_PREFIX = "unix"
-"""Targets on this host: `unix:` and `unix-abstract:`."""
+UNIX = "unix:"
+"""Begins targets on this host."""
 
 Describe = Callable[[str], Awaitable[replica_pb2.Replica]]
 """Asks a gRPC target who it is. Raises OmniFlowError when it does not answer."""
@@ -69,7 +69,7 @@ class NamedReplicas:
         return f"{self.host}:{self.port}"
 
 
-_ROLE = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,127})=(\S+)")
+_ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,127})=(\S+)")
 _PORT = re.compile(r"(\S+):([0-9]{1,5})")
 _HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 _Parsed = TypeVar("_Parsed", StaticReplica, NamedReplicas)
@@ -99,21 +99,23 @@ def _read(
             violations.append(Violation(field=f"{key}[{index}]", description=str(mistake)))
             continue
         if parsed in found:
-            violations.append(Violation(field=f"{key}[{index}]", description=f"{text!r} is there already; leave it out"))
+            violations.append(
+                Violation(field=f"{key}[{index}]", description=f"{text!r} is there already; leave it out")
+            )
         else:
             found.append(parsed)
     return found
 
 
 def _static_replica(text: str) -> StaticReplica:
-    parts = _ROLE.fullmatch(text)
-    if parts is None or not (parts[2].startswith(f"{UNIX_PREFIX}:/") or _has_port(parts[2])):
+    parts = _ENTRY.fullmatch(text)
+    if parts is None or not (parts[2].startswith(f"{UNIX}/") or _has_port(parts[2])):
         raise ValueError(f"{text!r} is not ROLE=TARGET; write it as llm=10.0.0.7:7800 or llm=unix:/run/llm.sock")
     return StaticReplica(role=parts[1], target=parts[2])
 
 
 def _named_replicas(text: str) -> NamedReplicas:
-    parts = _ROLE.fullmatch(text)
+    parts = _ENTRY.fullmatch(text)
     place = _PORT.fullmatch(parts[2]) if parts is not None else None
     if parts is None or place is None or not _has_port(parts[2]) or not _HOST.fullmatch(place[1]):
         raise ValueError(f"{text!r} is not ROLE=HOST:PORT; write it as llm=llm.default.svc:7800")
@@ -300,7 +302,7 @@ class Discovery:
         if not (found.has_stream and self._is_needed(found)):
             self._forget(target)
         elif found.replica.state != replica_pb2.REPLICA_STATE_DRAINING:
-            log.info("role %s: %s is no longer listed; no new work for %s", target.role, target.address, _name(found))
+            log.info("role %s: %s is no longer listed; no new work for %s", target.role, target.address, _who(found))
             draining = _copy(found.replica)
             draining.state = replica_pb2.REPLICA_STATE_DRAINING
             self._registry.adopt(draining, lease_id=target.lease_id, drain_grace_s=found.drain_grace_s)
@@ -315,20 +317,25 @@ class Discovery:
         refusal = _refusal(replica, target.role)
         found = self._found_at(target)
         known = self._registry.find(replica.role, replica.replica_id)
-        if refusal:
-            target.complain("role %s: the replica at %s is not used: %s", target.address, refusal)
-            self._forget(target)
-        elif found is not None and found.has_stream and not _is_same_life(found, replica):
+        if found is not None and found.has_stream and not _is_same_life(found, replica):
             # The old life is about to end, or this is the address of several processes, each of which would end the others.
             target.complain(
                 "role %s: %s answers as another process while %s has a stream; the target must be that of one process",
                 target.address,
-                _name(found),
+                _who(found),
             )
-        elif known is not None and known is not found:
+        elif refusal:
+            target.complain("role %s: the replica at %s is not used: %s", target.address, refusal)
+            self._forget(target)
+        elif known is not None and known is not found and not self._is_left(known, replica):
             self._answered_as_known(target, replica, known)
         else:
             self._adopt(target, replica)
+
+    def _is_left(self, known: Registration, replica: replica_pb2.Replica) -> bool:
+        """It was found at an address that is no longer listed: it goes on, with its stream, under one that is."""
+        holders = [target for target in self._targets() if target.lease_id == known.lease_id and not target.is_listed]
+        return bool(holders) and _is_same_life(known, replica)
 
     def _answered_as_known(self, target: _Target, replica: replica_pb2.Replica, known: Registration) -> None:
         """Leaves a replica to its registration, or to the target where it was found first."""
@@ -339,33 +346,33 @@ class Discovery:
         target.complain(
             "role %s: the replica at %s is not used while another process is known as %s; give each a replica_id of its own",
             target.address,
-            _name(known),
+            _who(known),
         )
 
     def _adopt(self, target: _Target, replica: replica_pb2.Replica) -> None:
-        """Takes a replica in. It says of itself where it listens, which may be nowhere for others; here is where it answered."""
-        found = self._found_at(target)
-        is_known = found is not None and _is_same_life(found, replica)
-        if found is not None and found.key != (replica.role, replica.replica_id):
+        """Takes a replica in, under the target where it answered: what it says of itself may be no address for others."""
+        found, known = self._found_at(target), self._registry.find(replica.role, replica.replica_id)
+        if found is not None and found is not known:
             self._registry.deregister(target.lease_id)
         adopted = _copy(replica)
         adopted.endpoint = target.address
-        if not target.address.startswith(UNIX_PREFIX):
+        if not target.address.startswith(UNIX):
             del adopted.lanes[:]
-        grace_s = found.drain_grace_s if found is not None and is_known else None
+        is_known = known is not None and _is_same_life(known, replica)
+        grace_s = known.drain_grace_s if known is not None and is_known else None
         if grace_s is not None:  # drained by an operator, of which the process knows nothing
             adopted.state = replica_pb2.REPLICA_STATE_DRAINING
         target.complaint = ""
         registration = self._registry.adopt(adopted, lease_id=target.lease_id, drain_grace_s=grace_s)
         if not is_known:
-            log.info("role %s: found %s at %s", target.role, _name(registration), target.address)
+            log.info("role %s: found %s at %s", target.role, _who(registration), target.address)
 
     def _forget(self, target: _Target) -> None:
         """What was found there is known no more. Who has answered under its name elsewhere may have it."""
         found = self._found_at(target)
         if found is None:
             return
-        log.info("role %s: forgets %s at %s", target.role, _name(found), target.address)
+        log.info("role %s: forgets %s at %s", target.role, _who(found), target.address)
         self._registry.deregister(target.lease_id)
         for other in self._targets():
             if other is not target and other.role == target.role and self._found_at(other) is None:
@@ -396,5 +403,5 @@ def _copy(replica: replica_pb2.Replica) -> replica_pb2.Replica:
     return made
 
 
-def _name(registration: Registration) -> str:
+def _who(registration: Registration) -> str:
     return "/".join(registration.key)

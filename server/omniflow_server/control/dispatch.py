@@ -52,6 +52,8 @@ LAZY_RELEASE_INTERVAL_S = 1.0
 FULL_S = 0.1
 """How long a replica that others have filled is left alone, unless it says otherwise."""
 OVERLOAD_RETRY_S = 1.0
+RESERVED_SHARE = 1 / 8
+"""Of what may wait for a role: not for those who have their share of it."""
 
 
 class Lease(Protocol):
@@ -251,6 +253,7 @@ class ReplicaDispatcher:
         ]
         if not ready:
             return None
+        ready = [link for link in ready if not link.is_quiet] or ready
         link = ready[0] if len(ready) == 1 else self._choice.choose(call, command, spec, ready)
         call.replicas.keep(spec, link.name)
         call.used_replicas.add(link)
@@ -405,30 +408,26 @@ class ReplicaDispatcher:
 
     # --- overload -------------------------------------------------------------------------------------------------------
 
-    def check_room(self, plan: GraphPlan) -> None:
-        """Raises TOO_MANY_CALLS when too much waits for a role of the graph already: more would only wait longer."""
+    def check_room(self, plan: GraphPlan, tenant: str) -> None:
+        """Raises TOO_MANY_CALLS when too much waits for a role of the graph already: more would only wait longer.
+
+        The last part of the limit is for tenants that have less waiting than their share, and these are let in beyond it, up
+        to twice the limit: else a flood of another tenant would keep them out for as long as it lasts.
+        """
         if not self._max_queue:
             return
         for role in plan.roles:
-            waiting, capacity = self._waiting_for(role)
-            if capacity and waiting >= max(1.0, self._max_queue * capacity):
-                raise OmniFlowError(
-                    Reason.TOO_MANY_CALLS,
-                    f"{waiting} activations wait for role {role!r}, whose replicas run {capacity} at once; try again later.",
-                    violations=(
-                        Violation(field="max_queue", description=f"the limit is {self._max_queue:g} x {capacity}"),
-                    ),
-                    metadata={"role": role},
-                    retry_after_s=OVERLOAD_RETRY_S,
-                )
-
-    def _waiting_for(self, role: str) -> tuple[int, int]:
-        """Activations that wait for a role, and those that its replicas run at once; 0 for no limit."""
-        links = [link for link in self._links_by_role.get(role, ()) if link.is_connected]
-        waiting = len(self._waiting[role]) if role in self._waiting else 0
-        waiting += sum(len(self._queued[link.registration.key]) for link in links)
-        limits = [link.replica.max_activations for link in links]
-        return waiting, sum(limits) if all(limits) else 0
+            links = [link for link in self._links_by_role.get(role, ()) if link.is_connected]
+            limits = [link.replica.max_activations for link in links]
+            queues = [queue for link in links if (queue := self._queued.get(link.registration.key))]
+            waiting = sum(map(len, queues)) + len(self._waiting.get(role, ()))
+            limit = max(1.0, self._max_queue * sum(limits))
+            if not links or not all(limits) or waiting < limit * (1 - RESERVED_SHARE):
+                continue
+            own = sum(queue.count_of(tenant) for queue in queues)
+            tenants = max((queue.tenant_count for queue in queues), default=0) + (not own)
+            if own >= limit / tenants or waiting >= 2 * limit:
+                raise _overloaded(role, waiting, sum(limits), self._max_queue)
 
     # --- ends that replicas do not report -----------------------------------------------------------------------------
 
@@ -573,6 +572,16 @@ class ReplicaDispatcher:
         to_release, self._to_release = self._to_release, {}
         for link, call_ids in to_release.items():
             self._tasks.create_task(link.release_calls(call_ids))
+
+
+def _overloaded(role: str, waiting: int, capacity: int, max_queue: float) -> OmniFlowError:
+    return OmniFlowError(
+        Reason.TOO_MANY_CALLS,
+        f"{waiting} activations wait for role {role!r}, whose replicas run {capacity} at once; try again later.",
+        violations=(Violation(field="max_queue", description=f"the limit is {max_queue:g} x {capacity}"),),
+        metadata={"role": role},
+        retry_after_s=OVERLOAD_RETRY_S,
+    )
 
 
 def _no_replica(role: str, command: StartActivation, waited_s: float) -> ErrorInfo:

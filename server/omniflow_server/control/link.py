@@ -154,13 +154,18 @@ class ReplicaLink:
         return self._session.is_interrupted
 
     @property
+    def is_quiet(self) -> bool:
+        """The replica has said nothing for longer than it should: it may stand still."""
+        return self._session.is_quiet or self._session.is_interrupted
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
     @property
     def has_room(self) -> bool:
         """It takes another activation now: one that is sent while the link is interrupted would be lost with it."""
-        if self._session.is_interrupted or self.full_until_s:
+        if self.is_quiet or self.full_until_s:
             return False
         limit = self.registration.replica.max_activations
         return not limit or len(self._in_flight) < limit

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 IDLE_S = 5.0
 """How long a session is held after its last call: the next turn of a conversation mostly follows soon."""
-SESSION_KEEP_S = 60.0
+SESSION_KEEP_S = 15.0
 """How long the store keeps the row of a session whose owner says nothing more of it; it is renewed at a third."""
 
 

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from omniflow.role.v1 import replica_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.control.membership import Membership
-from omniflow_server.control.registry import Registration, Registry
+from omniflow_server.control.registry import Registration, Registry, ReplicaKey
 from omniflow_server.data.metadata.port import MetadataStore, Renewal, ReplicaRow, Tick
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ class ReplicaDirectory:
         self._membership = membership
         self._reported: dict[str, Registration] = {}
         """Registered here, by lease, and heard of since the last tick."""
+        self._adopted: dict[ReplicaKey, str] = {}
+        """Leases of replicas that the store has told of; it knows nothing of those that discovery has found."""
         membership.join(self)
 
     @property
@@ -75,12 +77,19 @@ class ReplicaDirectory:
     async def drain(self, role: str, replica_id: str, grace_s: float) -> None:
         """Takes a replica out of use, wherever it is registered. Raises UNKNOWN_RESOURCE."""
         self._registry.drain(role, replica_id, grace_s)
+        if self._is_found_here(role, replica_id):
+            return  # the others have found it by themselves
         await self._store.drain_replica(
             self._membership.epoch,
             (role, replica_id),
             grace_s=grace_s,
             state=replica_pb2.REPLICA_STATE_DRAINING,
         )
+
+    def _is_found_here(self, role: str, replica_id: str) -> bool:
+        """Neither registered here nor told of by the store."""
+        known = self._registry.find(role, replica_id)
+        return known is not None and known.is_adopted and self._adopted.get(known.key) != known.lease_id
 
     async def deregister(self, lease_id: str) -> None:
         """Forgets a replica that leaves; repeats are harmless."""
@@ -116,9 +125,11 @@ class ReplicaDirectory:
         gone = set(tick.removed)
         if tick.is_snapshot:
             listed = {row.name for row in tick.changed}
-            gone = {r.key for r in self._registry.replicas() if r.key not in listed}
-        for role, replica_id in gone:
-            self._registry.forget(role, replica_id)
+            gone = self._adopted.keys() - listed
+        for key in gone:
+            lease_id, known = self._adopted.pop(key, ""), self._registry.find(*key)
+            if known is not None and known.lease_id == lease_id:
+                self._registry.forget(*key)
 
     def _adopt(self, row: ReplicaRow) -> None:
         own = self._registry.by_lease(row.lease_id)
@@ -132,6 +143,7 @@ class ReplicaDirectory:
             log.warning("the row of replica %s/%s cannot be read; it is left out", row.role, row.replica_id)
             return
         replica.state = row.state  # type: ignore[assignment]
+        self._adopted[row.name] = row.lease_id
         self._registry.adopt(replica, lease_id=row.lease_id, drain_grace_s=row.drain_grace_s)
 
 

@@ -54,17 +54,20 @@ class ControlSettings:
     detach_grace_s: float = 10.0
     """How long a call runs on without a client unless it asks otherwise."""
     drain_timeout_s: float = 30.0
-    """How long a stopping process waits for its calls."""
+    """How long a stopping process waits for its calls, and roles that `omniflow up` started for their activations."""
     replica_wait_s: float = 30.0
     """How long an activation waits for a ready replica of its role; longer than a restart with its model load."""
     lease_ttl_s: float = 3.0
     """Lease of a role replica."""
     replicas: tuple[str, ...] = ()
-    """Roles that do not register: gRPC targets of their replicas as ROLE=TARGET, such as llm=10.0.0.7:7800."""
+    """Replicas that do not register, as ROLE=TARGET with the gRPC target of one process: llm=10.0.0.7:7800, or
+    llm=unix:/run/llm.sock."""
     dns_replicas: tuple[str, ...] = ()
-    """Roles whose replicas are the addresses of a name, as ROLE=HOST:PORT, such as llm=llm.default.svc:7800."""
+    """Replicas that do not register, as ROLE=HOST:PORT with a name that has an address for each process:
+    llm=llm.default.svc:7800."""
     discovery_interval_s: float = 5.0
-    """How often names are resolved and replicas that did not answer are tried again."""
+    """How often names are resolved, and the replicas of the two settings above asked who they are; one that has lost its
+    stream is asked at once."""
     max_payload_bytes: int = 1024 * 1024 * 1024 - 1
     """Largest payload that a client may announce."""
     spool_bytes: int = 2 * 1024 * 1024 * 1024

@@ -183,10 +183,13 @@ def _replicas(
                 *own_interfaces,
                 *("--registry", registry, "--listen", unix_target(runtime / f"{replica_id}.sock")),
                 *("--lanes", ",".join(kind.value for kind in settings.control.lanes)),
+                *("--max-activations", str(role.max_activations)),
+                *("--drain-grace", f"{settings.control.drain_timeout_s:g}"),
             ),
             env=dict(role.env),
             log=log_of(runtime, replica_id),
-            stop_grace_s=settings.supervisor.stop_grace_s,
+            # As the control planes: what runs on it may end.
+            stop_grace_s=settings.control.drain_timeout_s + settings.supervisor.stop_grace_s,
             role=role.name,
             replica_id=replica_id,
         )

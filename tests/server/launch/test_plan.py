@@ -125,6 +125,7 @@ def test_plan_gives_each_replica_its_command_socket_log_and_environment() -> Non
         *("/usr/bin/python", "-m", "omniflow_roles", "serve", "--role", "echo", "--replica-id", "echo-0"),
         *("--interfaces", "test.echo,test.other", "--registry", f"unix:{RUNTIME}/control.sock"),
         *("--listen", f"unix:{RUNTIME}/echo-0.sock", "--lanes", "unix-frames"),
+        *("--max-activations", "256", "--drain-grace", "30"),
     )
     assert (role.log, role.env) == (RUNTIME / "logs" / "echo-0.log", {"LOUD": "1"})
     assert (role.role, role.replica_id) == ("echo", "echo-0")
@@ -150,7 +151,7 @@ def test_plan_takes_the_interpreter_of_the_roles_environment() -> None:
 
 def test_plan_gives_the_control_plane_time_to_drain() -> None:
     launch = plan(ECHO, settings=Settings(control=ControlSettings(drain_timeout_s=30)))
-    assert [process.stop_grace_s for process in launch.processes] == [40.0, 10.0]
+    assert [process.stop_grace_s for process in launch.processes] == [40.0, 40.0]
 
 
 @pytest.mark.parametrize(

@@ -1861,7 +1861,7 @@ type ExecuteResult_Progress struct {
 }
 
 type ExecuteResult_Heartbeat struct {
-	// Nothing; the replica is alive. Sent every second while the stream is silent.
+	// Nothing; the replica is alive. Sent every half second while the stream is silent.
 	Heartbeat *StreamHeartbeat `protobuf:"bytes,8,opt,name=heartbeat,proto3,oneof"`
 }
 

@@ -17,6 +17,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
     ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is for the world outside
     ("grpc.use_local_subchannel_pool", 1),  # a dead connection must not be shared with the next incarnation
 )
 

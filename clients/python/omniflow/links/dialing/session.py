@@ -26,11 +26,14 @@ from omniflow_core.errors import OmniFlowError, Reason
 
 log = logging.getLogger(__name__)
 
-SILENCE_LIMIT_S = 3.0
-"""Replicas send a heartbeat every second; three missing ones mean that the process hangs or its host is gone."""
-SILENCE_ROUNDS = 6
+SILENCE_LIMIT_S = 1.75
+"""Replicas send a heartbeat every half second; three missing ones mean that the process hangs or its host is gone. Shorter
+than two seconds, within which calls must work again, and long enough for a process that has to wait for a busy machine."""
+SILENCE_ROUNDS = 7
 """The silence is counted in rounds of a sleep, not by the clock: when it is this process that stood still (SIGSTOP, a
 suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
+QUIET_ROUNDS = 3
+"""After so many the replica is quiet: a heartbeat is missing. It keeps what it has, and is given nothing more for now."""
 LANE_ANSWER_S = 0.5
 """A lane is on this host: who does not answer by then is busy or somebody else, and the next transport is tried."""
 RESUME_PAUSE_S = 0.02
@@ -71,6 +74,8 @@ class LinkSession:
         self._on_resumed = on_resumed
         self.is_interrupted = False
         """Its transport has broken, and no other carries it yet."""
+        self.is_quiet = False
+        """Its transport stands, and the replica has said nothing for longer than it should."""
         self._is_resuming = False
         self._is_forgotten = False
         """The replica has answered, and does not know the link any more."""
@@ -136,13 +141,22 @@ class LinkSession:
     async def _watch(self, carrying: asyncio.Future[None]) -> None:
         """Returns when the transport has ended or the replica has been silent for too long."""
         silent_rounds = 0
-        while silent_rounds < SILENCE_ROUNDS:
-            self._has_heard = False
-            await asyncio.wait((carrying,), timeout=SILENCE_LIMIT_S / SILENCE_ROUNDS)
-            if carrying.done():
-                return
-            silent_rounds = 0 if self._has_heard else silent_rounds + 1
+        try:
+            while silent_rounds < SILENCE_ROUNDS:
+                self._has_heard = False
+                await asyncio.wait((carrying,), timeout=SILENCE_LIMIT_S / SILENCE_ROUNDS)
+                if carrying.done():
+                    return
+                silent_rounds = 0 if self._has_heard else silent_rounds + 1
+                self._note_quiet(silent_rounds >= QUIET_ROUNDS)
+        finally:
+            self.is_quiet = False
         log.warning("%s was silent for %.0f s", self._name, SILENCE_LIMIT_S)
+
+    def _note_quiet(self, is_quiet: bool) -> None:
+        was_quiet, self.is_quiet = self.is_quiet, is_quiet
+        if was_quiet and not is_quiet:
+            self._on_resumed()
 
     async def _say_goodbye(self, carrying: asyncio.Future[None]) -> None:
         self.outbox.drop()
