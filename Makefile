@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 PYTEST = -m pytest
 NOT_FAST = integration or assistant or slow
 
-.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors fuzz-control bench bench-control bench-engine profile run clean
+.PHONY: help demo test test-all check lint types fast generate checkgenerate go floors fuzz-control bench bench-control bench-engine profile run clean soak
 
 INTERLEAVINGS ?= 100000
 SEED ?= 1
@@ -51,13 +51,16 @@ test: check go ## everything but the slow rest: real processes, Go, fixtures
 	@base=$(call env,base); $$base $(PYTEST) tests/properties -n 2 --dist worksteal -m "not slow" && \
 	  $$base $(PYTEST) -m "integration and not assistant and not slow"
 
-test-all: floors ## the slow rest: models, speech, long runs, oldest dependencies
+test-all: floors ## the slow rest: models, speech, clusters that are disturbed, long runs, oldest dependencies
 	@base=$(call env,base); $$base $(PYTEST) -m "slow and not assistant" --timeout 600; \
 	  HYPOTHESIS_PROFILE=long $$base $(PYTEST) tests/roles/engines/scheduling/test_scheduler_properties.py --timeout 900; \
 	  $$base -m tests.properties.fuzz_control --interleavings 20000 --seed $(SEED)
 	@base=$(call env,base); assistant=$(call env,assistant); \
 	  OMNIFLOW_ENVIRONMENTS_ASSISTANT=$$assistant $$base $(PYTEST) -m "assistant" tests/e2e --timeout 600; \
 	  $$assistant $(PYTEST) -m "assistant" tests/roles --timeout 600
+
+soak: ## kill and stop every process of a cluster 50 times each, under load; about 20 minutes
+	@base=$(call env,base); CHAOS_ROUNDS=$${CHAOS_ROUNDS:-50} $$base $(PYTEST) tests/chaos/test_kills.py -m slow -s
 
 fuzz-control: ## the control core against its second implementation; INTERLEAVINGS=100000 SEED=1
 	@base=$(call env,base); $$base -m tests.properties.fuzz_control --interleavings $(INTERLEAVINGS) --seed $(SEED)

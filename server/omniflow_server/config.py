@@ -41,6 +41,7 @@ RESERVED = frozenset({"OMNIFLOW_CONFIG", "OMNIFLOW_RUNTIME_DIR", "OMNIFLOW_PAREN
 DEFAULT_SOURCE = "default"
 # So similar to a known name that it is a slip of the pen. Roles have variables of their own, which we do not know.
 _SLIP_OF_THE_PEN = 0.85
+_CREDENTIALS = re.compile(r"(?<=:)//[^/@\s]*@")
 _SECRET = re.compile(r"(^|[._])(key|secret|token|password)$")
 
 
@@ -64,8 +65,10 @@ class Setting:
 
     @property
     def shown(self) -> Any:
-        """The value for people and logs: of a secret only whether it is set."""
-        return "(set)" if self.value and _SECRET.search(self.key) else plain(self.value)
+        """The value for people and logs: of a secret only whether it is set, of a URL not who may enter."""
+        if self.value and _SECRET.search(self.key):
+            return "(set)"
+        return _CREDENTIALS.sub("//(set)@", self.value) if isinstance(self.value, str) else plain(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,10 @@ class Outcome:
     terminals: int = 0
     values: int = 0
     error: Reason | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Of the error."""
+    texts: list[str] = field(default_factory=list)
+    """What came in the output `text`."""
     faults: list[str] = field(default_factory=list)
     call_id: str = ""
 
@@ -137,9 +141,13 @@ class _Run:
             self._token, outcome.call_id = event.accepted.resume_token, event.accepted.call_id
         elif kind == "value":
             outcome.values += 1
+            if event.field == "text":
+                outcome.texts.append(event.value.text)
         elif kind in ("finished", "failed"):
             outcome.terminals += 1
-            outcome.error = status_from_proto(event.failed.status).reason if kind == "failed" else None
+            if kind == "failed":
+                failure = status_from_proto(event.failed.status)
+                outcome.error, outcome.metadata = failure.reason, dict(failure.metadata)
 
     def _ended_by(self, error: OmniFlowError) -> bool:
         """Whether the status of an RPC says that nothing more will come."""
@@ -217,8 +225,11 @@ async def _one(caller: Caller, kind: str, number: int, turn: int, stream_s: floa
         wanted = 50
     else:
         session = f"sessions/{number}" if kind == "session" else ""
-        outcome = await caller.call(kind, session=session, text=f"{number}.{turn}")
+        text = f"{kind} {number}.{turn}"
+        outcome = await caller.call(kind, session=session, text=text)
         wanted = 1
+        if outcome.error is None and outcome.texts != [text]:
+            outcome.faults.append(f"{outcome.texts} for {text!r}")
     if outcome.error is None and outcome.values != wanted:
         outcome.faults.append(f"{outcome.values} values")
     return outcome

@@ -23,7 +23,7 @@ from omniflow_server.cli.progress import Screen
 from omniflow_server.cli.speech_tools import SpeechTools
 from omniflow_server.cli.up import Prepared, prepare
 from omniflow_server.config import Flag
-from omniflow_server.launch.readiness import ControlPlaneReadiness
+from omniflow_server.launch.readiness import ClusterReadiness
 from omniflow_server.launch.running import running
 from omniflow_server.launch.supervisor import Supervisor
 
@@ -73,8 +73,8 @@ async def _demonstrate(prepared: Prepared, out: Path, folder: Path, console: Con
     tools = SpeechTools(python=prepared.settings.environments["assistant"])
     _step(console, "starting the assistant: a control plane and its role processes")
     with Screen(console, lambda status: f"[green]ready[/] on {status.target}") as screen:
-        async with ControlPlaneReadiness(
-            target=plan.target, internal_target=plan.internal_target, graph=plan.graph
+        async with ClusterReadiness(
+            targets=plan.targets, internal_targets=plan.internal_targets, graph=plan.graph
         ) as readiness:
             supervisor = Supervisor(plan, prepared.settings.supervisor, readiness, screen.update)
             async with running(supervisor):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from typing import Annotated
 
 import typer
@@ -18,15 +20,18 @@ def serve(
     sets: SetFlags = None,
 ) -> None:
     """
-    Run the control plane alone, until SIGTERM; role servers dial in on their own.
+    Run one control plane alone, until SIGTERM; role servers dial in on their own.
 
-    `omniflow up` starts it together with the roles of a flow.
+    With a metadata store (control.metadata_url, or REDIS_URL) it is one of those that share it; give each a
+    control.control_id of its own, and all the same control.resume_key. `omniflow up` starts control planes, a store and the
+    roles of a flow.
 
     [bold]Examples[/]
 
       omniflow serve --set control.flows=assistant
       omniflow serve --set "control.interfaces=*"
       omniflow serve --listen 0.0.0.0:7700 --config /etc/omniflow.toml
+      REDIS_URL=redis://store:6379 omniflow serve --set control.control_id=control-1
     """
     flags = [Flag(key="control.listen", text=listen, source="--listen")] if listen else []
     settings = load_settings(config, sets, *flags).settings
@@ -34,6 +39,8 @@ def serve(
 
     from omniflow.process import die_with_parent
     from omniflow_server.compose import serve as serve_control
+    from omniflow_server.data.metadata.connecting import url_from
 
+    url = url_from(settings.control.metadata_url, os.environ)
     die_with_parent()
-    uvloop.run(serve_control(settings.control))
+    uvloop.run(serve_control(dataclasses.replace(settings.control, metadata_url=url)))

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from omniflow.common.v1 import tensor_pb2
 from omniflow.large_values import ValueFetcher, ValueStore
 from omniflow.role.v1 import replica_pb2
+from omniflow_core.control.circuit import CircuitReport
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
 from omniflow_core.control.fair_queue import FairQueue
@@ -557,6 +558,10 @@ class ReplicaDispatcher:
         for call, command in queue or ():
             self._choice.taken_back(call, command.activation_id)
             self._find_replica(call, command)
+
+    def circuits(self, roles: Collection[str]) -> list[CircuitReport]:
+        """Replicas of the roles that have failed since their last success."""
+        return self._choice.reports(roles)
 
     def connected_roles(self, roles: Iterable[str]) -> set[str]:
         """Those of the roles that work can be given to now."""

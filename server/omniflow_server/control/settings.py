@@ -27,7 +27,8 @@ class ControlSettings:
     unix:///path/to/socket, with user:password@ where one is wanted. Empty: REDIS_URL, or REDIS_HOST with REDIS_PORT and
     REDIS_PASSWORD; without those this process keeps it in memory, and is alone. `omniflow up` starts a store by itself."""
     metadata_namespace: str = "default"
-    """Begins the names of all keys in the store, so that clusters can share one."""
+    """Begins the names of all keys in the store, so that clusters can share one. `omniflow up` uses the flow's --name unless
+    it is set."""
     allow_volatile_store: bool = False
     """Use a store that does not write what it is told to disk; it forgets owners and graphs when it stops."""
     owner_lease_ttl_s: float = 1.5

@@ -169,3 +169,59 @@ async def test_replicas_load_by_others_counts_in_the_choice() -> None:
             await upper(work)
         for stream in streams:
             await stream.rest()
+
+
+async def test_new_work_goes_to_a_replica_that_was_added() -> None:
+    """grpc#12295: long streams stuck to the old backends, and new ones stayed idle."""
+    async with (
+        ScriptedRole("test.exclaim") as old,
+        ScriptedRole("test.exclaim", replica_id="worker-1") as added,
+        cluster() as (a, b),
+    ):
+        await _installed(a, b)
+        await a.register(old)
+        await eventually(lambda: _connected(a, b))
+        long = [member.client.stream("remote", inputs={"text": "x"}) for member in (a, b) for _ in range(4)]
+        await eventually(lambda: len(old.work) == 8)
+        await b.register(added)
+        await eventually(lambda: len(added.streams) == 2)
+        more = [member.client.stream("remote", inputs={"text": "x"}) for member in (a, b) for _ in range(4)]
+        await eventually(lambda: len(old.work) + len(added.work) == 16)
+        assert len(added.work) == 8, "it has nothing yet, so it is given all"
+        for work in (*old.work, *added.work):
+            await upper(work)
+        for stream in (*long, *more):
+            await stream.rest()
+
+
+async def test_replica_that_keeps_failing_is_left_alone_and_tried_again() -> None:
+    async with (
+        ScriptedRole("test.exclaim") as sick,
+        ScriptedRole("test.exclaim", replica_id="worker-1") as sound,
+        cluster(1) as (a,),
+    ):
+        await _installed(a)
+        sick.on_work, sound.on_work = _fails, upper
+        for each in (sick, sound):
+            await a.register(each)
+        await eventually(lambda: len(sick.streams) == len(sound.streams) == 1)
+        failed = 0
+        while failed < 5:
+            _, error = await a.client.stream("remote", inputs={"text": "x"}).rest()
+            failed += error is not None
+        given = len(sick.work)
+        for _ in range(10):
+            await a.client.run("remote", inputs={"text": "x"})
+        assert len(sick.work) == given, "its circuit is open"
+        (report,) = a.plane.dispatcher.circuits(["worker"])
+        assert (report.key, report.state.name, report.failures) == ("worker/worker-0", "OPEN", 5)
+        sick.on_work = upper
+        a.plane.dispatcher._choice._circuits["worker"]._circuits["worker/worker-0"].next_probe_s = 0.0
+        for _ in range(4):
+            await a.client.run("remote", inputs={"text": "x"})
+        assert len(sick.work) > given, "a probe that works closes it"
+        assert a.plane.dispatcher.circuits(["worker"]) == []
+
+
+async def _fails(work: Work) -> None:
+    await work.fail()

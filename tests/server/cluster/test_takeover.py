@@ -246,3 +246,31 @@ async def test_many_sessions_leave_nothing_in_the_store() -> None:
         while await a.line.store.key_count() > before:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.02)
+
+
+async def test_sessions_that_are_opened_and_left_at_any_moment_hold_nothing() -> None:
+    """vllm-omni#7636: a cancel in the middle of an opening burned a slot, until all were refused."""
+    async with cluster(detach_grace_s=0.0) as (a, b):
+        before = await a.line.store.key_count()
+        for wave in range(10):
+            streams = []
+            for number in range(40):
+                client = (a, b)[number % 2].client
+                fields = {"session": f"sessions/{wave}-{number // 4}", "request_id": f"{wave}-{number}"}
+                streams.append(client.stream("gate", inputs={"text": f"{number}"}, **fields))
+                await asyncio.sleep(0)
+                if number % 3 == 0:
+                    streams[number // 2].call.cancel()
+            for stream in streams:
+                stream.call.cancel()
+        for member in (a, b):
+            await eventually(lambda calls=member.plane.calls: calls.active_count == 0)
+            member.plane.calls.check_integrity()
+            for held in member.plane.ownership._held.values():
+                assert held.calls == 0
+                held.idle_since_s -= 60
+            await member.plane.ownership.keep()
+        assert (a.plane.ownership.session_count, b.plane.ownership.session_count) == (0, 0)
+        assert a.line.store._rows.sessions.sweep(0) == 0
+        assert await a.line.store.key_count() - before <= 400, "request ids, which go by themselves"
+        assert (await a.client.run("count", inputs={"text": "1"}, session="sessions/0-0")).call_id
