@@ -131,7 +131,7 @@ def test_lane_that_there_is_not_is_named_with_those_that_there_are() -> None:
 
 
 def test_shown_hides_who_may_enter_a_store() -> None:
-    configuration = loaded(environ={"OMNIFLOW_CONTROL_METADATA_URL": "rediss://me:c0ffee@store:6379/1"})
+    configuration = config.load(environ={"OMNIFLOW_CONTROL_METADATA_URL": "rediss://me:c0ffee@store:6379/1"})
     shown = {value.key: value.shown for value in configuration.values}
     assert shown["control.metadata_url"] == "rediss://(set)@store:6379/1"
 
