@@ -275,6 +275,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         ttl_s=settings.owner_lease_ttl_s,
         replica_ttl_s=settings.lease_ttl_s,
         on_lost=lambda: _lose_all(calls, ownership),
+        on_back=lambda: ownership.renew_all(),
     )
 
     def connections_changed() -> None:
@@ -316,7 +317,13 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         epoch=lambda: membership.epoch,
         check_room=dispatcher.check_room,
     )
-    ownership = Ownership(parts.metadata, membership, is_alone=parts.is_alone, request_keep_s=settings.ended_call_ttl_s)
+    ownership = Ownership(
+        parts.metadata,
+        membership,
+        is_alone=parts.is_alone,
+        request_keep_s=settings.ended_call_ttl_s,
+        on_session_lost=lambda session: calls.lose_session(*session, "Another control plane owns the session now."),
+    )
     placement = Placement(calls, ownership, membership)
     calls.listener = placement
     peers = Peers(membership)

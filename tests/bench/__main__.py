@@ -15,7 +15,19 @@ import uvloop
 from tests.bench.harness.options import Options
 from tests.bench.harness.report import Report
 
-BENCHES = ("core", "balancing", "events", "hops", "control", "yields", "engine", "memory", "overload", "decoding")
+BENCHES = (
+    "core",
+    "balancing",
+    "events",
+    "hops",
+    "control",
+    "yields",
+    "engine",
+    "memory",
+    "cluster",
+    "overload",
+    "decoding",
+)
 NEEDS: Mapping[str, str] = {"decoding": "torch"}
 """By bench: a package that is not in every environment."""
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from valkey import Valkey
+from omniflow_server.data.metadata.server import connection_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOW = "tests/chaos/flow.py"
@@ -62,10 +62,15 @@ class Cluster:
         found = [self.folder / "up.log", *sorted((self.folder / "default" / "logs").glob("*.log"))]
         return "\n".join(f"== {path.name}\n" + "\n".join(path.read_text().splitlines()[-lines:]) for path in found)
 
-    def store_keys(self) -> Counter[str]:
+    async def store_keys(self) -> Counter[str]:
         """Keys in the metadata store by kind, such as "session"."""
-        with Valkey(unix_socket_path=str(self.folder / "default" / "store.sock")) as store:
-            return Counter(key.decode().partition("}:")[2].partition(":")[0] for key in store.scan_iter(count=1000))
+        store = connection_of(f"unix://{self.folder}/default/store.sock")
+        try:
+            await store.connect()
+            await store.send_command("KEYS", "*")
+            return Counter(key.decode().partition("}:")[2].partition(":")[0] for key in await store.read_response())
+        finally:
+            await store.disconnect()
 
     async def command(self, *words: str) -> str:
         """Runs `omniflow` beside it, and returns what it says. Raises when it fails."""

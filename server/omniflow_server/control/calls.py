@@ -465,6 +465,12 @@ class CallTable:
         for record in reversed(list(self._records.values())):  # the newest first: no queued one may run in between
             record.call.cancel(Reason.OWNER_LOST, message)
 
+    def lose_session(self, tenant: str, session: str, message: str) -> None:
+        """Ends the calls of a session with OWNER_LOST."""
+        for record in reversed(list(self._records.values())):
+            if (record.call.tenant, record.call.session) == (tenant, session):
+                record.call.cancel(Reason.OWNER_LOST, message)
+
     def check_integrity(self) -> None:
         """Recomputes the invariants. For tests and idle drivers."""
         self._admission.check_integrity()

@@ -17,6 +17,7 @@ import dataclasses
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 """Several within a lease of 1.5 s, and what one control plane knows the others know well within a second."""
+FIGHT_LOSSES, FIGHT_S, FIGHT_PAUSE_S = 3, 10.0, 5.0
+"""So many lives lost so fast: two processes have one identifier, and end each other's. Then it takes its time."""
 FIRST_WAIT_S = 15.0
 """How long a process that starts waits for the store."""
 
@@ -55,8 +58,11 @@ class Membership:
         ttl_s: float,
         replica_ttl_s: float,
         on_lost: Callable[[], None],
+        on_back: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_lost`: the others have taken everything over; called before a new life begins."""
+        """`on_lost`: the others have taken everything over; called before a new life begins. `on_back`: the store was away,
+        and the life goes on."""
+        self._on_back = on_back
         self._store = store
         self._owner = owner
         self._ttl_s = ttl_s
@@ -66,6 +72,7 @@ class Membership:
         self._lease_end_s = 0.0
         self._soon = asyncio.Event()
         self._is_away = False
+        self._losses: deque[float] = deque(maxlen=FIGHT_LOSSES)
         self._revision = 0
         self._incarnation = ""
         self._gone: dict[int, asyncio.Event] = {}
@@ -172,7 +179,8 @@ class Membership:
         self._lease_end_s = sent_s + self._ttl_s
         if self._is_away:
             log.info("the metadata store is back")
-        self._is_away = False
+            self._is_away = False
+            self._on_back()
         self._revision, self._incarnation = tick.replica_revision, tick.store_incarnation
         self.owners = {owner.epoch: owner for owner in tick.owners}
         self._tell_gone()
@@ -186,15 +194,24 @@ class Membership:
         )
         self._lease_end_s = 0.0
         self._on_lost()
+        await self._pause_in_a_fight()
         self._owner = dataclasses.replace(self._owner, incarnation_id=secrets.token_hex(8), epoch=0)
         self._revision = 0
         try:
             await self._open()
         except OmniFlowError as error:
-            log.warning(
-                "no new life yet: %s", error.message
-            )  # epoch 0 is refused as stale, so the next tick tries again
+            # Epoch 0 is refused as stale, so the next tick tries again.
+            log.warning("no new life yet: %s", error.message)
         self._decide()
+
+    async def _pause_in_a_fight(self) -> None:
+        self._losses.append(now_s())
+        if len(self._losses) == FIGHT_LOSSES and self._losses[-1] - self._losses[0] < FIGHT_S:
+            log.error(
+                "is another process a control plane of the same control_id, %s? Each needs its own",
+                self._owner.owner_id,
+            )
+            await asyncio.sleep(FIGHT_PAUSE_S)
 
     # --- the others -------------------------------------------------------------------------------------------------
 

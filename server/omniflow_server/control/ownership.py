@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 IDLE_S = 5.0
 """How long a session is held after its last call: the next turn of a conversation mostly follows soon."""
-SESSION_KEEP_S = 15.0
-"""How long the store keeps the row of a session whose owner says nothing more of it; it is renewed at a third."""
+SESSION_KEEP_S = 30.0
+"""How long the store keeps the row of a session whose owner says nothing more of it; it is renewed at a third. A store that
+was away for longer has lost rows of owners that live, and these look at once what is left of them."""
 
 
 @dataclass(slots=True)
@@ -42,8 +43,18 @@ class _Held:
 class Ownership:
     """Sessions and request ids of this process. All methods on the loop's thread."""
 
-    def __init__(self, store: MetadataStore, membership: Membership, *, is_alone: bool, request_keep_s: float) -> None:
-        """`is_alone`: no other process can share the store, so request ids need no rows."""
+    def __init__(
+        self,
+        store: MetadataStore,
+        membership: Membership,
+        *,
+        is_alone: bool,
+        request_keep_s: float,
+        on_session_lost: Callable[[SessionName], None],
+    ) -> None:
+        """`is_alone`: no other process can share the store, so request ids need no rows. `on_session_lost`: another process
+        owns a session that was held here, because the store has forgotten that."""
+        self._on_session_lost = on_session_lost
         self._store = store
         self._membership = membership
         self._is_alone = is_alone
@@ -148,18 +159,35 @@ class Ownership:
             if idle:
                 await self._store.release_sessions(epoch, idle)
             if due:
-                await self._store.claim_sessions(epoch, due, keep_s=SESSION_KEEP_S)
+                for name, lease in zip(
+                    due, await self._store.claim_sessions(epoch, due, keep_s=SESSION_KEEP_S), strict=True
+                ):
+                    self._note(name, lease, epoch)
             if requests:
                 await self._store.renew_requests(epoch, requests, keep_s=self._request_keep_s)
         except OmniFlowError as error:
             log.info("sessions and requests are renewed later: %s", error.message)
             return
-        for name in due:
-            if (held := self._held.get(name)) is not None:
-                held.renew_s = present_s + SESSION_KEEP_S / 3
         for request in requests:
             if request in self._requests:
                 self._requests[request] = present_s + self._request_keep_s / 3
+
+    def _note(self, session: SessionName, lease: SessionLease, epoch: int) -> None:
+        """What the store has said of a session that is held here."""
+        held = self._held.get(session)
+        if held is None:
+            return
+        if lease.epoch != epoch:
+            del self._held[session]
+            self._on_session_lost(session)
+        else:
+            held.fence = lease.fence  # another one when the row had gone, and nobody had taken the session
+            held.renew_s = now_s() + SESSION_KEEP_S / 3
+
+    def renew_all(self) -> None:
+        """The store was away: rows may have run out meanwhile."""
+        for held in self._held.values():
+            held.renew_s = 0.0
 
     async def keep_for_ever(self, interval_s: float = 1.0) -> None:
         """Keeps until it is cancelled; a draining process gives sessions up at once."""

@@ -58,24 +58,36 @@ class GraphServicer:
 
     async def StreamCall(self, request: pb.StreamCallRequest, context: ServicerContext) -> None:
         validate(request)
+        tenant = tenant_of(context)
+        placed = self._placement.at_once(request.graph, request.call, tenant)
+        if placed is not None:
+            await self._stream_here(request, context, tenant, placed)
+            return
 
         async def here(placed: Here) -> None:
-            call, is_replayed = self._accept(request, context, placed)
-            await self._stream_one(call, context, is_replayed=is_replayed)
+            await self._stream_here(request, context, tenant, placed)
 
         async def elsewhere(owner: Owner) -> None:
             await self._forwarding.stream(owner, "StreamCall", request, context)
 
         await self._forwarding.placed(request, context, here, elsewhere)
 
+    async def _stream_here(
+        self, request: pb.StreamCallRequest, context: ServicerContext, tenant: str, placed: Here
+    ) -> None:
+        call, is_replayed = self._accept(request, tenant, placed)
+        await self._stream_one(call, context, is_replayed=is_replayed)
+
     def _accept(
-        self, request: pb.StreamCallRequest | pb.RunCallRequest, context: ServicerContext, placed: Here
+        self, request: pb.StreamCallRequest | pb.RunCallRequest, tenant: str, placed: Here
     ) -> tuple[Call, bool]:
         try:
             return self._calls.accept(
-                request.graph, request.call, tenant=tenant_of(context), call_id=placed.call_id, fence=placed.fence
+                request.graph, request.call, tenant=tenant, call_id=placed.call_id, fence=placed.fence
             )
         except OmniFlowError as error:
+            if not placed.call_id:
+                raise  # nothing was claimed for it
             raise NotAcceptedError(error) from None
 
     async def ResumeCall(self, request: pb.ResumeCallRequest, context: ServicerContext) -> None:
@@ -125,9 +137,13 @@ class GraphServicer:
 
     async def RunCall(self, request: pb.RunCallRequest, context: ServicerContext) -> pb.RunCallResponse:
         validate(request)
+        tenant = tenant_of(context)
+        placed = self._placement.at_once(request.graph, request.call, tenant)
+        if placed is not None:
+            return await self._run_to_end(self._accept(request, tenant, placed)[0])
 
         async def here(placed: Here) -> pb.RunCallResponse:
-            return await self._run_to_end(self._accept(request, context, placed)[0])
+            return await self._run_to_end(self._accept(request, tenant, placed)[0])
 
         async def elsewhere(owner: Owner) -> pb.RunCallResponse:
             answer = await self._forwarding.unary(owner, "RunCall", request, context)

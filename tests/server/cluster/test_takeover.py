@@ -6,11 +6,14 @@ A cut line to the store is what a process that stands still looks like from outs
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from unittest import mock
 
 import pytest
 
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server import compose
+from omniflow_server.control import membership
 from tests.roles.running import eventually
 from tests.server.cluster.clusters import Member, cluster
 from tests.server.control.planes import register
@@ -274,3 +277,42 @@ async def test_sessions_that_are_opened_and_left_at_any_moment_hold_nothing() ->
         assert a.line.store._rows.sessions.sweep(0) == 0
         assert await a.line.store.key_count() - before <= 400, "request ids, which go by themselves"
         assert (await a.client.run("count", inputs={"text": "1"}, session="sessions/0-0")).call_id
+
+
+async def test_session_that_the_store_has_forgotten_is_one_owners_when_it_is_back() -> None:
+    """A store that was away for long has let rows run out. Nobody has claimed the one session, another one the other."""
+    async with cluster() as (a, b):
+        kept = await _begun(a, "kept", session="sessions/kept")
+        taken = await _begun(a, "taken", session="sessions/taken")
+        fences = {name: a.plane.ownership.fence_of(("default", f"sessions/{name}")) for name in ("kept", "taken")}
+        for name in fences:
+            a.line.store._rows.sessions.remove(("default", f"sessions/{name}"))
+        assert b.owns((await b.client.run("count", inputs={"text": "1"}, session="sessions/taken")).call_id)
+        a.line.is_cut = True
+        await a.plane.membership.tick()
+        a.line.is_cut = False
+        await a.plane.membership.tick()
+        await a.plane.ownership.keep()
+        _, error = await taken.rest()
+        assert error is not None
+        assert error.reason is Reason.OWNER_LOST
+        assert a.plane.ownership.fence_of(("default", "sessions/taken")) is None
+        renewed = a.plane.ownership.fence_of(("default", "sessions/kept"))
+        assert renewed is not None
+        assert renewed > (fences["kept"] or 0)
+        Gate.gates["kept"].set()
+        events, error = await kept.rest()
+        assert (is_terminal(events[-1]), error) == (True, None)
+
+
+async def test_two_processes_of_one_identifier_are_told_so_and_slow_down(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster() as (a, b):
+        lost = a.plane.membership
+        for _ in range(3):
+            await b.line.store.open_owner(dataclasses.replace(lost.own, incarnation_id=f"other-{lost.epoch}"), ttl_s=60)
+            if len(lost._losses) == 2:
+                with mock.patch.object(membership, "FIGHT_PAUSE_S", 0.0):
+                    await lost.tick()
+            else:
+                await lost.tick()
+        assert "Each needs its own" in caplog.text

@@ -1,8 +1,8 @@
 """Which metadata store is meant, and a store that is open: it decides between settings and variables, and refuses a server
 that would lose what it is told.
 
-The client library (11 MiB) is imported when a URL is used, and not before: a control plane that is alone does without. No
-URL appears in an error or a log, for a URL may hold a password; `address_of` is what is shown.
+What talks to a server is imported when a URL is used, and not before: a control plane that is alone does without. No URL
+appears in an error or a log, for a URL may hold a password; `address_of` is what is shown.
 """
 
 from __future__ import annotations

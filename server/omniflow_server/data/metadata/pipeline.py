@@ -12,32 +12,19 @@ repeated. It does not know what the commands mean. A caller that goes away leave
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from valkey.asyncio.connection import AbstractConnection
-from valkey.exceptions import (
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    ResponseError,
-    ValkeyError,
-)
+from hiredis import ReplyError
 
 from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.data.metadata.connection import Command, Connection, Reply, packed
 from omniflow_server.data.metadata.scripts import Script
 
 log = logging.getLogger(__name__)
-
-Command = Sequence[bytes]
-Reply = Any
-"""As the protocol has it: bytes, int, None, or a list of these."""
 
 RETRY_AFTER_S = 0.5
 _FIRST_DELAY_S = 0.02
@@ -45,20 +32,26 @@ _LONGEST_DELAY_S = 0.5
 _MOST_OPERATIONS = 256
 """In one pipeline, so that the answers to the first do not wait for the writing of thousands."""
 
-_CODES: Sequence[tuple[type[ResponseError], str]] = (
-    (NoScriptError, "NOSCRIPT"),
-    (OutOfMemoryError, "OOM"),
-    (ReadOnlyError, "READONLY"),
-    (NoPermissionError, "NOPERM"),
+# The first word of an error; some also inside the text, for servers before 7 wrap an error that a script ran into.
+_CODE = re.compile(
+    r"^(?:NOSCRIPT|LOADING|WRONGPASS|NOAUTH)\b"
+    r"|\b(?:OOM|READONLY|NOPERM|MISCONF|BUSY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|TRYAGAIN)\b"
 )
-# Inside the text, for servers before 7 wrap an error that a script ran into.
-_CODE = re.compile(r"\b(OOM|READONLY|NOPERM|MISCONF|BUSY|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|TRYAGAIN)\b")
-_PASSING = frozenset({"READONLY", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN"})
+# What servers have no word of its own for; the last two before version 6, which had other texts.
+_CODES_OF_TEXTS = (
+    ("ERR max number of clients reached", "MAXCLIENTS"),
+    ("ERR DB index is out of range", "NODB"),
+    ("ERR SELECT is not allowed in cluster mode", "NODB"),
+    ("ERR AUTH <password> called without any password", "WRONGPASS"),
+    ("ERR Client sent AUTH, but no password is set", "WRONGPASS"),
+    ("ERR invalid password", "WRONGPASS"),
+)
+STARTING = frozenset({"LOADING", "MAXCLIENTS"})
+_PASSING = STARTING | {
+    *("READONLY", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN"),
+    *("WRONGPASS", "NOAUTH"),  # it was asked with the right ones before, and may be set up anew at this moment
+}
 """Errors of a server that another connection, or the same one a little later, does not have."""
-
-
-class _PassingError(Exception):
-    """A connection to be given up, for what the server said."""
 
 
 class _Operation:
@@ -79,9 +72,7 @@ class _Operation:
 class Pipeline:
     """Sends operations over a connection that it opens as often as it breaks. `run` does the work, until cancelled."""
 
-    def __init__(
-        self, connection: AbstractConnection, scripts: Iterable[Script], *, address: str, timeout_s: float
-    ) -> None:
+    def __init__(self, connection: Connection, scripts: Iterable[Script], *, address: str, timeout_s: float) -> None:
         self._connection = connection
         self._loading = [(b"SCRIPT", b"LOAD", script.text) for script in scripts]
         self._address = address
@@ -114,11 +105,11 @@ class Pipeline:
                     await self._connect()
                     delay_s = _FIRST_DELAY_S
                     await self._serve()
-                except (ValkeyError, OSError, TimeoutError, _PassingError) as error:
+                except (ReplyError, OSError, TimeoutError) as error:
                     self._lost(error)
                 except Exception:  # one odd answer must not leave a process without its store for good
                     log.exception("the connection to the metadata store at %s failed", self._address)
-                await self._disconnect()
+                await self._connection.disconnect(nowait=True)
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
                 delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
         finally:
@@ -134,10 +125,10 @@ class Pipeline:
 
     async def _load(self) -> None:
         """Gives the server the scripts: it forgets them when it restarts, and when somebody flushes them."""
-        await self._send(b"".join(map(packed, self._loading)))
-        for reply in [await self._read() for _ in self._loading]:
-            if isinstance(reply, ResponseError):
-                raise _PassingError(str(reply))
+        await self._connection.send_packed_command(b"".join(map(packed, self._loading)))
+        for reply in [await self._connection.read_response() for _ in self._loading]:
+            if isinstance(reply, ReplyError):
+                raise reply
 
     async def _serve(self) -> None:
         while True:
@@ -157,43 +148,32 @@ class Pipeline:
         return [operation for operation in taken if not operation.answer.done()]
 
     async def _exchange(self, operations: Sequence[_Operation]) -> None:
-        await self._send(b"".join(operation.packed for operation in operations))
-        settled = [self._settle(each, [await self._read() for _ in range(each.size)]) for each in operations]
+        read = self._connection.read_response
+        await self._connection.send_packed_command(b"".join(operation.packed for operation in operations))
+        settled = [self._settle(each, [await read() for _ in range(each.size)]) for each in operations]
         if not all(settled):
             await self._load()
 
     def _settle(self, operation: _Operation, replies: list[Reply]) -> bool:
         """False when it has to be sent again after scripts were loaded."""
-        error = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
+        error = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
         if error is None:
             if not operation.answer.done():
                 operation.answer.set_result(replies)
             return True
         code = code_of(error)
         if code in _PASSING:
-            raise _PassingError(str(error))
+            raise error
         if code != "NOSCRIPT":
             operation.fail(self._refused(code, error))
         return code != "NOSCRIPT"
-
-    async def _send(self, data: bytes) -> None:
-        await self._connection.send_packed_command(data, check_health=False)
-
-    async def _read(self) -> Reply:
-        try:
-            return await self._connection.read_response(disable_decoding=True)
-        except ResponseError as error:
-            return error
-
-    async def _disconnect(self) -> None:
-        with contextlib.suppress(ValkeyError, OSError):
-            await self._connection.disconnect(nowait=True)
 
     def _lost(self, error: Exception) -> None:
         # Once for each time that it goes; and only the kind of error, for its text may quote what a client was given.
         if not self._is_down:
             self._is_down = True
-            log.warning("the metadata store at %s is away (%s), trying again", self._address, type(error).__name__)
+            kind = (isinstance(error, ReplyError) and code_of(error)) or type(error).__name__
+            log.warning("the metadata store at %s is away (%s), trying again", self._address, kind)
 
     def _give_up(self, operation: _Operation) -> None:
         operation.fail(
@@ -202,7 +182,7 @@ class Pipeline:
             )
         )
 
-    def _refused(self, code: str, error: ResponseError) -> OmniFlowError:
+    def _refused(self, code: str, error: ReplyError) -> OmniFlowError:
         log.error("the metadata store at %s refused a command: %s", self._address, error)
         if code == "OOM":
             return self._unavailable("has no memory left: raise its maxmemory")
@@ -233,15 +213,9 @@ class Pipeline:
         self._waiting.clear()
 
 
-def packed(command: Command) -> bytes:
-    """A command as the protocol has it."""
-    return b"*%d\r\n%b" % (len(command), b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in command]))
-
-
-def code_of(error: ResponseError) -> str:
-    """The word by which servers name an error; "" for one that is not told apart here."""
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code
-    found = _CODE.search(str(error))
-    return found[1] if found else ""
+def code_of(error: ReplyError) -> str:
+    """The word by which an error is known; "" for one that is not told apart here."""
+    text = str(error)
+    if found := _CODE.search(text):
+        return found[0]
+    return next((code for start, code in _CODES_OF_TEXTS if text.startswith(start)), "")

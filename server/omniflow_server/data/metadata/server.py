@@ -6,21 +6,15 @@ What INFO tells is enough, and managed services that forbid CONFIG allow it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from valkey.asyncio.connection import AbstractConnection, ConnectionPool
-from valkey.exceptions import (
-    AuthenticationError,
-    NoPermissionError,
-    ResponseError,
-    ValkeyError,
-)
+from hiredis import ReplyError
 
 from omniflow_core.errors import OmniFlowError, Reason, Violation
-from omniflow_server.data.metadata.pipeline import RETRY_AFTER_S
+from omniflow_server.data.metadata.connection import Connection, Reply
+from omniflow_server.data.metadata.endpoint import endpoint_of, invalid
+from omniflow_server.data.metadata.pipeline import RETRY_AFTER_S, STARTING, code_of
 
 MIN_REDIS = (6, 2)
 MIN_VALKEY = (7, 2)
@@ -28,26 +22,10 @@ _RETRY_S = 0.05
 _TRY_LUA = "return {type(cmsgpack.pack), type(redis.call)}"
 
 
-def connection_of(url: str) -> AbstractConnection:
+def connection_of(url: str) -> Connection:
     """A connection that is not open yet. Raises INVALID_CONFIG for options that there are not. TLS checks the host's name
     unless the URL says `ssl_check_hostname=no`."""
-    try:
-        # No timeouts of its own: whoever uses the connection has a deadline.
-        pool = ConnectionPool.from_url(url, socket_timeout=None)
-        options = pool.connection_kwargs
-        if _is_tls(url) and options.get("ssl_cert_reqs") != "none":
-            options.setdefault("ssl_check_hostname", True)
-        connection = pool.connection_class(**options)
-    except (TypeError, ValueError, ValkeyError):
-        raise _invalid("its URL has an option that is unknown or has a wrong value") from None
-    authority = options.get("ssl_ca_certs")
-    if authority and not Path(authority).is_file():
-        raise _invalid(f"ssl_ca_certs in its URL names {authority}, and there is no such file")
-    return connection
-
-
-def _is_tls(url: str) -> bool:
-    return url.startswith(("rediss://", "valkeys://"))
+    return Connection(endpoint_of(url))
 
 
 async def check(url: str, *, address: str, allow_volatile: bool, timeout_s: float) -> None:
@@ -58,9 +36,6 @@ async def check(url: str, *, address: str, allow_volatile: bool, timeout_s: floa
             info = await _ask_until_answered(connection, address)
     except TimeoutError:
         raise _unavailable(address) from None
-    finally:
-        with contextlib.suppress(ValkeyError, OSError):
-            await connection.disconnect(nowait=True)
     if found := tuple(objections(info, allow_volatile=allow_volatile)):
         texts = "; ".join(found)
         raise OmniFlowError(
@@ -103,56 +78,52 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
-async def _ask_until_answered(connection: AbstractConnection, address: str) -> Mapping[str, str]:
+async def _ask_until_answered(connection: Connection, address: str) -> Mapping[str, str]:
     while True:
         try:
             return await _ask(connection)
-        except NoPermissionError:
-            raise _invalid(
-                f"the user of {address} may not run what is needed; allow it ~{{omniflow:*, +@scripting, +@read, +@write, "
-                "+info, +time and +select"
+        except ReplyError as error:
+            if (code := code_of(error)) not in STARTING:
+                raise invalid(_refused(code, address)) from None
+        except ssl.SSLError:
+            raise invalid(
+                f"TLS with {address} failed: the server has none, or its certificate is not trusted; name the file of"
+                " its authority with ?ssl_ca_certs= in the URL"
             ) from None
-        except ResponseError:
-            raise _invalid(
-                f"the server at {address} cannot run Lua scripts; use Redis 6.2, Valkey 7.2 or a newer one"
-            ) from None
-        except (ValkeyError, OSError) as error:
-            if _is_caused_by(error, AuthenticationError):
-                raise _invalid(
-                    f"the server at {address} wants another user or password; check them in its URL"
-                ) from None
-            if _is_caused_by(error, ssl.SSLError):
-                raise _invalid(
-                    f"TLS with {address} failed: the server has none, or its certificate is not trusted; name the file of"
-                    " its authority with ?ssl_ca_certs= in the URL"
-                ) from None
+        except OSError:
+            pass  # it may be there in a moment
+        finally:
+            await connection.disconnect(nowait=True)
         await asyncio.sleep(_RETRY_S)
 
 
-async def _ask(connection: AbstractConnection) -> Mapping[str, str]:
+async def _ask(connection: Connection) -> Mapping[str, str]:
     await connection.connect()
-    await connection.send_command("INFO")
-    text = await connection.read_response(disable_decoding=True)
-    await connection.send_command("EVAL", _TRY_LUA, 0)
-    await connection.read_response()
+    text = await _answer(connection, "INFO")
+    await _answer(connection, "EVAL", _TRY_LUA, 0)
     return dict(line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
 
 
-def _is_caused_by(error: BaseException | None, kind: type[Exception]) -> bool:
-    """The client library wraps what goes wrong while it connects."""
-    while error is not None:
-        if isinstance(error, kind):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+async def _answer(connection: Connection, *words: str | int) -> Reply:
+    await connection.send_command(*words)
+    reply = await connection.read_response()
+    if isinstance(reply, ReplyError):
+        raise reply
+    return reply
 
 
-def _invalid(what: str) -> OmniFlowError:
-    return OmniFlowError(
-        Reason.INVALID_CONFIG,
-        f"the metadata store: {what}",
-        violations=(Violation(field="control.metadata_url", description=what),),
-    )
+def _refused(code: str, address: str) -> str:
+    """What to do about a server's word."""
+    if code in ("WRONGPASS", "NOAUTH"):
+        return f"the server at {address} wants another user or password; check them in its URL"
+    if code == "NODB":
+        return f"the server at {address} has no database of that number; use another one in its URL, such as 0"
+    if code == "NOPERM":
+        return (
+            f"the user of {address} may not run what is needed; allow it ~{{omniflow:*, +@scripting, +@read, +@write, "
+            "+info, +time and +select"
+        )
+    return f"the server at {address} cannot run Lua scripts; use Redis 6.2, Valkey 7.2 or a newer one"
 
 
 def _unavailable(address: str) -> OmniFlowError:

@@ -20,12 +20,11 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from valkey.asyncio.connection import AbstractConnection
-
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.data.metadata import refusals, rows
-from omniflow_server.data.metadata.pipeline import Command, Pipeline, Reply
+from omniflow_server.data.metadata.connection import Command, Connection, Reply
+from omniflow_server.data.metadata.pipeline import Pipeline
 from omniflow_server.data.metadata.port import (
     KEPT_CHANGES,
     MAX_ITEMS,
@@ -60,7 +59,7 @@ class ValkeyStore:
 
     def __init__(
         self,
-        connection: AbstractConnection,
+        connection: Connection,
         *,
         namespace: str,
         address: str,

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from hiredis import ReplyError
+
 from omniflow_server.data.metadata.embedded import url_of
 from omniflow_server.data.metadata.memory import MemoryStore
 from omniflow_server.data.metadata.port import MetadataStore, Owner, Renewal, ReplicaRow, Tick
@@ -118,14 +120,17 @@ async def valkey_world(socket: Path) -> AsyncIterator[ValkeyWorld]:
 
 
 async def ask(url: str, *words: Any) -> Any:
-    """One command on a connection of its own."""
+    """One command on a connection of its own. Raises ReplyError."""
     connection = connection_of(url)
     await connection.connect()
     try:
         await connection.send_command(*words)
-        return await connection.read_response(disable_decoding=True)
+        reply = await connection.read_response()
     finally:
         await connection.disconnect()
+    if isinstance(reply, ReplyError):
+        raise reply
+    return reply
 
 
 def owner(owner_id: str, incarnation: str = "1", *, is_draining: bool = False) -> Owner:

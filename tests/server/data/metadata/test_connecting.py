@@ -11,14 +11,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from valkey.asyncio.connection import SSLConnection
 
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.data.metadata.connecting import address_of, open_store, url_from
 from omniflow_server.data.metadata.embedded import url_of
+from omniflow_server.data.metadata.endpoint import Tls, endpoint_of
 from omniflow_server.data.metadata.port import MetadataStore
 from omniflow_server.data.metadata.server import connection_of, objections
 from tests.server.data.metadata.contract import ask, opened
+from tests.server.data.metadata.scripted import ScriptedStore
 from tests.support.processes import Process, free_port
 
 GOOD = {"redis_version": "7.2.4", "valkey_version": "9.1.2", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
@@ -105,10 +106,9 @@ def test_server_that_keeps_rows_is_taken(changes: Mapping[str, str]) -> None:
 def test_tls_checks_the_name_and_the_authority(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     authority.touch()
-    connection = connection_of(f"rediss://host?ssl_ca_certs={quote(str(authority))}")
-    assert isinstance(connection, SSLConnection)
-    assert (connection.check_hostname, connection.ca_certs) == (True, str(authority))
-    assert connection_of("rediss://host?ssl_check_hostname=no").check_hostname is False  # type: ignore[attr-defined]
+    tls = endpoint_of(f"rediss://host?ssl_ca_certs={quote(str(authority))}").tls
+    assert tls == Tls(authority=str(authority), is_certificate_checked=True, is_name_checked=True)
+    assert endpoint_of("rediss://host?ssl_check_hostname=no").tls == Tls(is_name_checked=False)
     with pytest.raises(OmniFlowError, match="there is no such file"):
         connection_of("rediss://host?ssl_ca_certs=/no/such/file")
 
@@ -123,7 +123,7 @@ def test_option_that_is_unknown_is_refused(option: str) -> None:
 def test_client_library_is_only_imported_for_a_url() -> None:
     code = (
         "import sys, omniflow_server.data.metadata.connecting as c, omniflow_server.data.metadata.embedded, "
-        "omniflow_server.data.metadata.memory; c.url_from('', {}); sys.exit('valkey' in sys.modules)"
+        "omniflow_server.data.metadata.memory; c.url_from('', {}); sys.exit('hiredis' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -180,6 +180,45 @@ async def test_open_store_wants_the_right_password_and_tells_none(
         finally:
             await store.close()
     assert "sesame" not in caplog.text
+
+
+@pytest.mark.integration
+async def test_open_store_refuses_a_database_that_there_is_not(store_socket: Path) -> None:
+    with pytest.raises(OmniFlowError, match="has no database of that number") as caught:
+        await opened_store(f"{url_of(store_socket)}?db=99")
+    assert caught.value.reason is Reason.INVALID_CONFIG
+
+
+@pytest.mark.integration
+async def test_open_store_uses_the_database_of_its_url(tmp_path: Path, own_store: Process) -> None:
+    url = url_of(tmp_path / "store.sock")
+    store = await opened_store(f"{url}?db=3")
+    try:
+        await opened(store, "a")
+    finally:
+        await store.close()
+    assert b"db3:keys=" in await ask(url, "INFO", "keyspace")
+    assert b"db0:" not in await ask(url, "INFO", "keyspace")
+
+
+async def test_open_store_waits_for_a_server_that_starts(tmp_path: Path) -> None:
+    info = "".join(f"{name}:{value}\r\n" for name, value in GOOD.items())
+    good = f"${len(info)}\r\n{info}\r\n".encode()
+    infos = iter([b"-LOADING loading the dataset\r\n", b"-ERR max number of clients reached\r\n", good])
+    async with ScriptedStore(lambda words: [next(infos) if words == [b"INFO"] else b"$1\r\nx\r\n"]).at(tmp_path / "s"):
+        store = await opened_store(f"unix://{tmp_path / 's'}")
+        await store.close()
+    assert list(infos) == []
+
+
+async def test_open_store_refuses_a_server_without_scripts(tmp_path: Path) -> None:
+    def answer(words: list[bytes]) -> list[bytes]:
+        return [b"$0\r\n\r\n" if words == [b"INFO"] else b"-ERR unknown command 'EVAL'\r\n"]
+
+    async with ScriptedStore(answer).at(tmp_path / "s"):
+        with pytest.raises(OmniFlowError, match="cannot run Lua scripts") as caught:
+            await opened_store(f"unix://{tmp_path / 's'}")
+    assert caught.value.reason is Reason.INVALID_CONFIG
 
 
 @pytest.mark.integration

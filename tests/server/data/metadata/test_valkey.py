@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from valkey.asyncio.connection import UnixDomainSocketConnection
 
 from omniflow_core.errors import OmniFlowError, Reason
+from omniflow_server.data.metadata.connection import Connection
 from omniflow_server.data.metadata.embedded import is_answering, url_of
+from omniflow_server.data.metadata.endpoint import Endpoint
 from omniflow_server.data.metadata.port import GraphRow, RequestRow
 from omniflow_server.data.metadata.scripts import all_scripts
 from omniflow_server.data.metadata.server import connection_of
@@ -56,14 +57,14 @@ async def connected(folder: Path, *, timeout_s: float = 5.0, connection: Any = N
         await store.close()
 
 
-class CountingConnection(UnixDomainSocketConnection):
+class CountingConnection(Connection):
     """Counts what is written."""
 
     writes = 0
 
-    async def send_packed_command(self, *words: Any, **options: Any) -> None:
+    async def send_packed_command(self, data: bytes) -> None:
         self.writes += 1
-        await super().send_packed_command(*words, **options)
+        await super().send_packed_command(data)
 
 
 async def test_leases_run_by_the_clock_of_the_server(valkey: ValkeyWorld, store_socket: Path) -> None:
@@ -102,7 +103,7 @@ async def test_concurrent_puts_of_one_version_give_one_winner(valkey: ValkeyWorl
 
 
 async def test_calls_that_are_made_together_share_a_write(store_socket: Path) -> None:
-    connection = CountingConnection(path=str(store_socket), socket_timeout=None)
+    connection = CountingConnection(Endpoint(path=str(store_socket)))
     async with connected(store_socket.parent, connection=connection) as store:
         epoch = await opened(store, "together")
         before = connection.writes
@@ -115,19 +116,19 @@ async def test_calls_that_are_made_together_share_a_write(store_socket: Path) ->
 
 async def test_scripts_are_loaded_again_after_the_server_forgot_them(valkey: ValkeyWorld) -> None:
     epoch = await opened(valkey.store, "a")
-    await valkey.raw("SCRIPT FLUSH")
+    await valkey.raw("SCRIPT", "FLUSH")
     claims = [valkey.store.claim_sessions(epoch, [("t", str(index))], keep_s=KEEP_S) for index in range(40)]
     assert {lease.epoch for (lease,) in await asyncio.gather(*claims)} == {epoch}
-    await valkey.raw("SCRIPT FLUSH")
+    await valkey.raw("SCRIPT", "FLUSH")
     row = replica("0")
     await valkey.store.register_replica(epoch, row, ttl_s=REPLICA_TTL_S)
-    await valkey.raw("SCRIPT FLUSH")
+    await valkey.raw("SCRIPT", "FLUSH")
     assert (await ticked(valkey.store, epoch, renewals=[renewal(row)])).changed == (row,)
 
 
 async def test_texts_of_scripts_never_change_with_values(valkey: ValkeyWorld) -> None:
     epoch = await opened(valkey.store, "a")
-    await valkey.raw("SCRIPT FLUSH")
+    await valkey.raw("SCRIPT", "FLUSH")
     for index in range(50):
         await valkey.store.claim_sessions(epoch, [("t", str(index))], keep_s=KEEP_S + index)
     info = (await valkey.raw("INFO", "memory")).decode()
