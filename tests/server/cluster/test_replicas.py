@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
+from omniflow.workflow.v1 import graph_spec_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 from tests.roles.running import eventually
 from tests.server.cluster.clusters import Member, cluster
@@ -225,3 +228,38 @@ async def test_replica_that_keeps_failing_is_left_alone_and_tried_again() -> Non
 
 async def _fails(work: Work) -> None:
     await work.fail()
+
+
+@pytest.mark.parametrize("balance", ["session_affinity", "consistent_hash"])
+async def test_replica_that_is_removed_moves_only_its_own_sessions(balance: str) -> None:
+    graph = single("sticky", Exclaim, role="worker")
+    spec = graph.spec()
+    spec.nodes[0].balance = graph_spec_pb2.BalancePolicy.Value(f"BALANCE_POLICY_{balance.upper()}")
+    roles = [ScriptedRole("test.exclaim", replica_id=f"worker-{number}") for number in range(3)]
+    async with contextlib.AsyncExitStack() as stack:
+        for role in roles:
+            role.on_work = upper
+            await stack.enter_async_context(role)
+        a, b = await stack.enter_async_context(cluster())
+        for member in (a, b):
+            await member.plane.install(member.plane.catalog.compile(spec))
+        leases = [(await a.register(role)).lease_id for role in roles]
+        await eventually(lambda: all(len(role.streams) == 2 for role in roles))
+
+        async def served() -> dict[str, str]:
+            """Which replica serves each session, asked through both control planes."""
+            for role in roles:
+                role.work.clear()
+            for number in range(40):
+                await (a, b)[number % 2].client.run("sticky", inputs={"text": "x"}, session=f"sessions/{number}")
+            return {work.start.session: role.replica.replica_id for role in roles for work in role.work}
+
+        before = await served()
+        assert await served() == before
+        assert set(before.values()) == {"worker-0", "worker-1", "worker-2"}
+        await roles[1].stop()
+        await a.plane.directory.deregister(leases[1])
+        await eventually(lambda: all(len(m.plane.registry.replicas("worker")) == 2 for m in (a, b)))
+        after = await served()
+        moved = {session for session in before if before[session] != after[session]}
+        assert moved == {session for session, replica in before.items() if replica == "worker-1"}
