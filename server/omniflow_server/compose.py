@@ -275,7 +275,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         ttl_s=settings.owner_lease_ttl_s,
         replica_ttl_s=settings.lease_ttl_s,
         on_lost=lambda: _lose_all(calls, ownership),
-        on_back=lambda: ownership.renew_all(),
+        on_back=lambda: tasks.create_task(ownership.renew_all()),
     )
 
     def connections_changed() -> None:
@@ -324,7 +324,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
         request_keep_s=settings.ended_call_ttl_s,
         on_session_lost=lambda session: calls.lose_session(*session, "Another control plane owns the session now."),
     )
-    placement = Placement(calls, ownership, membership)
+    placement = Placement(calls, ownership, membership, tasks)
     calls.listener = placement
     peers = Peers(membership)
     stack.push_async_exit(peers)

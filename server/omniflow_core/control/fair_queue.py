@@ -54,6 +54,8 @@ class FairQueue(Generic[T]):
         """The same as a heap."""
         self._virtual = 0.0
         self._arrivals = 0
+        self._returns = 0
+        """Arrivals of items that came back, below all others."""
         self._length = 0
 
     def __len__(self) -> int:
@@ -87,6 +89,19 @@ class FairQueue(Generic[T]):
         self._waiting[tenant] = deque((entry,))
         start = max(self._virtual, self._finishes.get(tenant, 0.0))
         heapq.heappush(self._heads, (start, entry.arrival, tenant))
+
+    def push_first(self, tenant: str, item: T, cost: float = 1.0) -> None:
+        """Adds an item before the tenant's others: one that was popped, and could not be served after all."""
+        waiting = self._waiting.get(tenant)
+        if waiting is None:
+            self.push(tenant, item, cost)
+            return
+        self._returns -= 1
+        waiting.appendleft(_Entry(self._returns, cost, item))
+        self._length += 1
+        place = next(index for index, head in enumerate(self._heads) if head[2] == tenant)
+        self._heads[place] = (self._heads[place][0], self._returns, tenant)
+        heapq.heapify(self._heads)
 
     def pop(self) -> T:
         """Takes the next item out. Raises IndexError when there is none."""

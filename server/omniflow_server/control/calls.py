@@ -189,11 +189,7 @@ class CallTable:
             return _joined(known, digest), True
         past = self._past_requests.get(_short((tenant, spec.request_id))) if spec.request_id else None
         if past is not None:
-            raise OmniFlowError(
-                Reason.EVENTS_TRIMMED,
-                f"The request id belongs to call {_unpacked(past)}, which has ended; its events are no longer kept.",
-                metadata={"call_id": _unpacked(past)},
-            )
+            raise events_trimmed(_unpacked(past))
         if self.is_draining:
             raise draining()
         call_id = call_id or self.new_id()
@@ -505,6 +501,15 @@ def owner_lost(call_id: str) -> OmniFlowError:
     return OmniFlowError(
         Reason.OWNER_LOST,
         f"Call {call_id} is not known any more: its process is gone, or its events have expired.",
+        metadata={"call_id": call_id},
+    )
+
+
+def events_trimmed(call_id: str) -> OmniFlowError:
+    """The error of whoever repeats the request id of a call that has ended and was forgotten."""
+    return OmniFlowError(
+        Reason.EVENTS_TRIMMED,
+        f"The request id belongs to call {call_id}, which has ended; its events are no longer kept.",
         metadata={"call_id": call_id},
     )
 

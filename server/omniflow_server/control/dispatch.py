@@ -153,6 +153,8 @@ class ReplicaDispatcher:
         """Calls that were lost meanwhile have dropped their starts."""
         waiting, self._unsure = self._unsure, []
         for call, command in waiting:
+            if not self._is_wanted(call, command):
+                continue
             try:
                 self.start(call, command)
             except Exception as error:
@@ -178,7 +180,10 @@ class ReplicaDispatcher:
         if key is None:
             return
         for entry in self._gates.leave(key, call.call_id, activation_id):
-            following, command = self._gated.pop((entry.call_id, entry.activation_id))
+            gated = self._gated.pop((entry.call_id, entry.activation_id), None)
+            if gated is None:
+                continue  # its call has ended with one that was let in just before
+            following, command = gated
             try:
                 self._begin(following, command)
             except Exception as error:
@@ -278,6 +283,9 @@ class ReplicaDispatcher:
         """Starts what waits for the role. What finds no replica still has the rest of its time."""
         waiting, self._waiting[role] = self._waiting[role], deque()
         for item in waiting:
+            if not self._is_wanted(item.call, item.command):
+                item.give_up.cancel()
+                continue
             spec = item.command.node.spec
             assert spec is not None
             link = self._replica_for(item.call, item.command, spec)
@@ -287,25 +295,26 @@ class ReplicaDispatcher:
                 item.give_up.cancel()
                 self._start_on(link, item.call, item.command)
 
-    def _find_replica(self, call: Call, command: StartActivation) -> None:
-        """Starts the activation on a replica, or lets it wait for one."""
+    def _find_replica(self, call: Call, command: StartActivation, *, is_first: bool = False) -> None:
+        """Starts the activation on a replica, or lets it wait for one; `is_first`: before the tenant's others."""
         spec = command.node.spec
         assert spec is not None
         link = self._replica_for(call, command, spec)
         if link is None:
             self._wait(call, command, spec)
         else:
-            self._start_on(link, call, command)
+            self._start_on(link, call, command, is_first=is_first)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
-    def _start_on(self, link: ReplicaLink, call: Call, command: StartActivation) -> None:
+    def _start_on(self, link: ReplicaLink, call: Call, command: StartActivation, *, is_first: bool = False) -> None:
         key = link.registration.key
         spec = command.node.spec
         assert spec is not None
         self._choice.given(link, call, command, spec)
         if self._queued[key] or not link.has_room:
-            self._queued[key].push(call.tenant, (call, command))
+            queue = self._queued[key]
+            (queue.push_first if is_first else queue.push)(call.tenant, (call, command))
             return
         self._send_start(link, call, command)
 
@@ -326,6 +335,7 @@ class ReplicaDispatcher:
             start = self._starts.serialized(call, command, session_ordinal=ordinal, segment=segment)
             link.start(call, command, start, has_segment=segment is not None)
         except Exception as error:
+            self._choice.taken_back(call, command.activation_id)
             call.fail_command(command, error)  # its input does not fit the wire or the store: nobody else's trouble
             return
         call.running[command.activation_id] = link
@@ -359,6 +369,7 @@ class ReplicaDispatcher:
             link.start(call, command, start, pipeline=run)
         except Exception as error:
             run.drop()
+            self._choice.taken_back(call, command.activation_id)
             call.fail_command(command, error)
             return
         call.running[command.activation_id] = run
@@ -386,26 +397,24 @@ class ReplicaDispatcher:
     def on_refused(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo) -> bool:
         """Places an activation anew that a replica has not taken in; not when its call wants nothing more."""
         self._choice.taken_back(call, command.activation_id)
-        call.running.pop(command.activation_id, None)
-        if not call.takes_input:
-            return False
+        if call.running.pop(command.activation_id, None) is None or not call.takes_input:
+            return False  # its time is over, or its call is
         if error.reason is Reason.DRAINING:
             link.is_refusing = True
         else:
             self._leave_alone(link, error.retry_after_s or FULL_S)
-        self._find_replica(call, command)
+        self._find_replica(call, command, is_first=True)
         return True
 
     def _leave_alone(self, link: ReplicaLink, seconds: float) -> None:
         """Others have filled the replica: this process does not know when it has room again."""
-        loop = asyncio.get_running_loop()
-        link.full_until_s = loop.time() + seconds
-        loop.call_later(seconds, self._try_again, link)
+        if link.full_timer is not None:
+            link.full_timer.cancel()
+        link.full_timer = asyncio.get_running_loop().call_later(seconds, self._try_again, link)
 
     def _try_again(self, link: ReplicaLink) -> None:
-        if link.full_until_s <= asyncio.get_running_loop().time():
-            link.full_until_s = 0.0
-            self.on_idle(link)
+        link.full_timer = None
+        self.on_idle(link)
 
     # --- overload -------------------------------------------------------------------------------------------------------
 
@@ -445,6 +454,13 @@ class ReplicaDispatcher:
         self._fail(call, command, error)
         if host is not None:  # afterwards: an inline activation reports its cancel at once, and the first report counts
             host.cancel(call.call_id, command.activation_id, "timeout")
+
+    def _is_wanted(self, call: Call, command: StartActivation) -> bool:
+        """False when the call has ended while its start waited among others that were taken up just now."""
+        if call.takes_input:
+            return True
+        self._fail(call, command, ErrorInfo(reason=Reason.CALL_CANCELLED, message="the call has ended"))
+        return False
 
     def _drop_unsent(self, call: Call, activation_id: int = 0) -> list[StartActivation]:
         """Takes activations of the call that no replica has seen out of the queues: one of them, or all."""
@@ -557,7 +573,8 @@ class ReplicaDispatcher:
         self._on_connections_changed()
         for call, command in queue or ():
             self._choice.taken_back(call, command.activation_id)
-            self._find_replica(call, command)
+            if self._is_wanted(call, command):
+                self._find_replica(call, command)
 
     def circuits(self, roles: Collection[str]) -> list[CircuitReport]:
         """Replicas of the roles that have failed since their last success."""

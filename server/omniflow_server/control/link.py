@@ -8,6 +8,7 @@ lost.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable
@@ -109,8 +110,8 @@ class ReplicaLink:
         """Activations on the replica that others have started, as it reported last."""
         self.is_refusing = False
         """The replica has refused an activation because it drains; it takes no other."""
-        self.full_until_s = 0.0
-        """The replica takes nothing before that time of the loop: others keep it busy."""
+        self.full_timer: asyncio.TimerHandle | None = None
+        """Others keep the replica busy; it takes nothing until the timer is over."""
         self._in_flight: dict[int, _InFlight] = {}
         self._exits: dict[int, PipelineRun] = {}
         """Pipelines whose last node is on this replica, by the handle that its yields come under."""
@@ -165,7 +166,7 @@ class ReplicaLink:
     @property
     def has_room(self) -> bool:
         """It takes another activation now: one that is sent while the link is interrupted would be lost with it."""
-        if self.is_quiet or self.full_until_s:
+        if self.is_quiet or self.full_timer is not None:
             return False
         limit = self.registration.replica.max_activations
         return not limit or len(self._in_flight) < limit
@@ -367,8 +368,10 @@ class ReplicaLink:
 
     def _on_failed(self, handle: int, in_flight: _InFlight, message: pb.ActivationFailed) -> None:
         error = results.error_of(message, in_flight.node)
-        if message.is_refused and message.is_retryable and in_flight.pipeline is None:
+        if message.is_refused and message.is_retryable:
             self._forget_handle(handle, in_flight)
+            if in_flight.pipeline is not None:
+                in_flight.pipeline.drop()
             if self._listener.on_refused(self, in_flight.call, in_flight.command, error):
                 return
             in_flight.call.activation_ended(in_flight.activation_id)

@@ -58,7 +58,7 @@ class Membership:
         ttl_s: float,
         replica_ttl_s: float,
         on_lost: Callable[[], None],
-        on_back: Callable[[], None] = lambda: None,
+        on_back: Callable[[], object] = lambda: None,
     ) -> None:
         """`on_lost`: the others have taken everything over; called before a new life begins. `on_back`: the store was away,
         and the life goes on."""
@@ -71,6 +71,7 @@ class Membership:
         self._members: list[Member] = []
         self._lease_end_s = 0.0
         self._soon = asyncio.Event()
+        self._ticking = asyncio.Lock()
         self._is_away = False
         self._losses: deque[float] = deque(maxlen=FIGHT_LOSSES)
         self._revision = 0
@@ -135,6 +136,10 @@ class Membership:
 
     async def tick(self) -> None:
         """One tick. A life that has ended is followed by the next; a store that is away is asked again."""
+        async with self._ticking:  # two at once would end two lives for one
+            await self._tick_once()
+
+    async def _tick_once(self) -> None:
         try:
             await self._tick()
         except OmniFlowError as error:
@@ -193,10 +198,10 @@ class Membership:
             "control plane %s was taken for dead under epoch %d; it begins again", self._owner.owner_id, self.epoch
         )
         self._lease_end_s = 0.0
-        self._on_lost()
-        await self._pause_in_a_fight()
         self._owner = dataclasses.replace(self._owner, incarnation_id=secrets.token_hex(8), epoch=0)
         self._revision = 0
+        self._on_lost()
+        await self._pause_in_a_fight()
         try:
             await self._open()
         except OmniFlowError as error:

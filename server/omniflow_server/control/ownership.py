@@ -60,8 +60,12 @@ class Ownership:
         self._is_alone = is_alone
         self._request_keep_s = request_keep_s
         self._held: dict[SessionName, _Held] = {}
+        self._to_release: set[SessionName] = set()
+        """Sessions that were given up, and of which the store has not heard it."""
         self._requests: dict[tuple[str, str], float] = {}
         """Request ids of calls that run, with the time at which their rows are renewed."""
+        self._ended_requests: set[tuple[str, str]] = set()
+        """Those of calls that have ended since: their rows are renewed once more."""
 
     @property
     def is_alone(self) -> bool:
@@ -75,18 +79,23 @@ class Ownership:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def fence_of(self, session: SessionName) -> int | None:
-        """The fence under which the session is held here for certain; None when the store must be asked."""
+        """The fence under which the session is held here for certain; None when the store must be asked. Whoever asks is
+        about to accept a call, so the session is not idle."""
         held = self._held.get(session)
-        return held.fence if held is not None and self._membership.has_lease else None
+        if held is None or not self._membership.has_lease:
+            return None
+        held.idle_since_s = now_s()
+        return held.fence
 
     async def claim(self, session: SessionName) -> SessionLease:
         """Who owns the session: this process, if nobody else does. Raises STORE_UNAVAILABLE."""
         epoch = self._membership.epoch
         (lease,) = await self._answer(lambda: self._store.claim_sessions(epoch, [session], keep_s=SESSION_KEEP_S))
         if lease.epoch == epoch == self._membership.epoch:
-            held = self._held.get(session)
-            if held is None or held.fence != lease.fence:
-                self._held[session] = held = _Held(lease.fence, 0.0, idle_since_s=now_s())
+            self._to_release.discard(session)
+            held = self._held.setdefault(session, _Held(lease.fence, 0.0))
+            held.fence = lease.fence  # another one when its row had run out; the calls that it has go on
+            held.idle_since_s = now_s()
             held.renew_s = now_s() + SESSION_KEEP_S / 3
         return lease
 
@@ -129,7 +138,8 @@ class Ownership:
 
     def request_ended(self, tenant: str, request_id: str) -> None:
         """Its call has ended: the row stays for as long as rows are kept."""
-        self._requests.pop((tenant, request_id), None)
+        if self._requests.pop((tenant, request_id), None) is not None:
+            self._ended_requests.add((tenant, request_id))
 
     async def _answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         """The answer of the store. A caller is not to blame for a life that has ended meanwhile: it may try again."""
@@ -147,35 +157,47 @@ class Ownership:
 
     async def keep(self) -> None:
         """Renews what is due and gives up what is idle. To be called about once a second."""
-        present_s = now_s()
-        idle_s = 0.0 if self._membership.is_draining else IDLE_S
-        idle = [name for name, held in self._held.items() if not held.calls and present_s - held.idle_since_s >= idle_s]
-        for name in idle:
-            del self._held[name]
-        due = [name for name, held in self._held.items() if held.renew_s <= present_s]
-        requests = [name for name, due_s in self._requests.items() if due_s <= present_s]
         epoch = self._membership.epoch
         try:
-            if idle:
-                await self._store.release_sessions(epoch, idle)
-            if due:
-                for name, lease in zip(
-                    due, await self._store.claim_sessions(epoch, due, keep_s=SESSION_KEEP_S), strict=True
-                ):
-                    self._note(name, lease, epoch)
-            if requests:
-                await self._store.renew_requests(epoch, requests, keep_s=self._request_keep_s)
+            await self._release_idle(epoch)
+            await self._renew_sessions(epoch)
+            await self._renew_requests(epoch)
         except OmniFlowError as error:
             log.info("sessions and requests are renewed later: %s", error.message)
+
+    async def _release_idle(self, epoch: int) -> None:
+        idle_s = 0.0 if self._membership.is_draining else IDLE_S
+        since_s = now_s() - idle_s
+        for name in [name for name, held in self._held.items() if not held.calls and held.idle_since_s <= since_s]:
+            del self._held[name]
+            self._to_release.add(name)
+        releasing = list(self._to_release)
+        if releasing:
+            await self._store.release_sessions(epoch, releasing)
+            self._to_release.difference_update(releasing)
+
+    async def _renew_sessions(self, epoch: int) -> None:
+        due = [name for name, held in self._held.items() if held.renew_s <= now_s()]
+        if due:
+            leases = await self._store.claim_sessions(epoch, due, keep_s=SESSION_KEEP_S)
+            for name, lease in zip(due, leases, strict=True):
+                self._note(name, lease, epoch)
+
+    async def _renew_requests(self, epoch: int) -> None:
+        due = [name for name, due_s in self._requests.items() if due_s <= now_s()]
+        ended = list(self._ended_requests)
+        if not due and not ended:
             return
-        for request in requests:
-            if request in self._requests:
-                self._requests[request] = present_s + self._request_keep_s / 3
+        await self._store.renew_requests(epoch, [*due, *ended], keep_s=self._request_keep_s)
+        self._ended_requests.difference_update(ended)
+        for name in due:
+            if name in self._requests:
+                self._requests[name] = now_s() + self._request_keep_s / 3
 
     def _note(self, session: SessionName, lease: SessionLease, epoch: int) -> None:
         """What the store has said of a session that is held here."""
         held = self._held.get(session)
-        if held is None:
+        if held is None or epoch != self._membership.epoch:
             return
         if lease.epoch != epoch:
             del self._held[session]
@@ -184,10 +206,11 @@ class Ownership:
             held.fence = lease.fence  # another one when the row had gone, and nobody had taken the session
             held.renew_s = now_s() + SESSION_KEEP_S / 3
 
-    def renew_all(self) -> None:
+    async def renew_all(self) -> None:
         """The store was away: rows may have run out meanwhile."""
         for held in self._held.values():
             held.renew_s = 0.0
+        await self.keep()
 
     async def keep_for_ever(self, interval_s: float = 1.0) -> None:
         """Keeps until it is cancelled; a draining process gives sessions up at once."""
@@ -198,7 +221,9 @@ class Ownership:
     def forget_all(self) -> None:
         """The life has ended: others may own everything by now."""
         self._held.clear()
+        self._to_release.clear()
         self._requests.clear()
+        self._ended_requests.clear()
 
 
 def store_away() -> OmniFlowError:

@@ -11,15 +11,17 @@ client speaks to looks again.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import dataclass
 
 from omniflow.graph.v1 import graph_service_pb2
 from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_server.control.call import Call
-from omniflow_server.control.calls import CallTable, digest_of_request, draining, owner_lost
+from omniflow_server.control.calls import CallTable, digest_of_request, draining, events_trimmed, owner_lost
 from omniflow_server.control.membership import Membership
 from omniflow_server.control.ownership import Ownership, store_away
+from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.data.metadata.port import Owner, RequestRow
 
 
@@ -28,7 +30,10 @@ class Here:
     """This process accepts the call."""
 
     call_id: str
+    """For the call; empty when it needs none in advance."""
     fence: int
+    is_claimed: bool = False
+    """Its request id was claimed for it, and is given back when it is refused after all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +46,13 @@ class Elsewhere:
 class Placement:
     """Places calls, and keeps the books of what this process owns by them."""
 
-    def __init__(self, calls: CallTable, ownership: Ownership, membership: Membership) -> None:
+    def __init__(self, calls: CallTable, ownership: Ownership, membership: Membership, tasks: BackgroundTasks) -> None:
         self._calls = calls
         self._ownership = ownership
         self._membership = membership
+        self._tasks = tasks
+        self._placing: dict[tuple[str, str], asyncio.Event] = {}
+        """Request ids that are being claimed; repeats wait for what becomes of them."""
         self._turn = itertools.count()
 
     def at_once(self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str) -> Here | None:
@@ -61,27 +69,79 @@ class Placement:
     ) -> Here | Elsewhere:
         """Where the call belongs. Raises what makes it no call at all before anything is claimed for it, OWNER_LOST for the
         request id of a call that is lost, DRAINING when nobody takes calls, and STORE_UNAVAILABLE."""
-        found = self.at_once(graph, spec, tenant)
-        if found is not None:
-            return found
+        key = (tenant, spec.request_id)
+        while True:
+            found = self.at_once(graph, spec, tenant)
+            if found is not None:
+                return found
+            if spec.request_id and key in self._placing:
+                await self._placing[key].wait()
+                continue
+            return await self._find(graph, spec, tenant, is_forwarded)
+
+    async def _find(
+        self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str, is_forwarded: bool
+    ) -> Here | Elsewhere:
         if self._calls.is_draining:
             return self._another(is_forwarded)
-        if not self._membership.epoch:
+        epoch = self._membership.epoch
+        if not epoch:
             raise store_away()
         self._calls.check(graph, spec, tenant=tenant)
-        fence = 0
-        if spec.session:
+        fence = self._ownership.fence_of((tenant, spec.session)) if spec.session else 0
+        if fence is None:
             lease = await self._ownership.claim((tenant, spec.session))
-            if lease.epoch != self._membership.epoch:
+            if lease.epoch != epoch:
                 return await self._with_owner(lease.epoch, is_forwarded)
             fence = lease.fence
-        call_id = self._calls.new_id()
         if spec.request_id and not self._ownership.is_alone:
-            digest = digest_of_request(graph, spec)
-            row = await self._ownership.claim_request(tenant, spec.request_id, call_id, digest)
-            if row.call_id != call_id:
-                return await self._of_request(row, digest, fence, is_forwarded)
-        return Here(call_id=call_id, fence=fence)
+            found = await self._claim_request(graph, spec, tenant, fence, is_forwarded)
+        else:
+            found = Here(call_id=self._calls.new_id(), fence=fence)
+        if epoch != self._membership.epoch:
+            raise store_away()  # what was claimed belongs to a life that has ended
+        return found
+
+    async def _claim_request(
+        self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str, fence: int, is_forwarded: bool
+    ) -> Here | Elsewhere:
+        key, call_id, digest = (tenant, spec.request_id), self._calls.new_id(), digest_of_request(graph, spec)
+        if key in self._placing:
+            raise store_away()  # another repeat came between; the caller tries again
+        settled = self._placing[key] = asyncio.Event()
+        claiming = self._tasks.create_task(self._claimed(tenant, spec.request_id, call_id, digest))
+        try:
+            row = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            self._tasks.create_task(self._abandon(claiming, key, call_id))
+            raise
+        self._settle(key, settled)
+        if isinstance(row, OmniFlowError):
+            raise row
+        if row.call_id != call_id:
+            return await self._of_request(row, digest, is_forwarded)
+        return Here(call_id=call_id, fence=fence, is_claimed=True)
+
+    async def _claimed(self, tenant: str, request_id: str, call_id: str, digest: bytes) -> RequestRow | OmniFlowError:
+        """The row, or why there is none: nobody may be left to take an exception."""
+        try:
+            return await self._ownership.claim_request(tenant, request_id, call_id, digest)
+        except OmniFlowError as error:
+            return error
+
+    async def _abandon(
+        self, claiming: asyncio.Task[RequestRow | OmniFlowError], key: tuple[str, str], call_id: str
+    ) -> None:
+        """The caller left while its request id was claimed: the id is free again."""
+        row = await claiming
+        if isinstance(row, RequestRow) and row.call_id == call_id:
+            await self._ownership.give_back_request(*key, call_id)
+        self._settle(key, self._placing[key])
+
+    def _settle(self, key: tuple[str, str], settled: asyncio.Event) -> None:
+        """Repeats look again. They run after this step, in which the call is accepted, or given back."""
+        del self._placing[key]
+        settled.set()
 
     def owner_of(self, call_id: str) -> Owner | None:
         """The other life that owns a call; None when it is one of this process, or nobody's."""
@@ -100,7 +160,7 @@ class Placement:
 
     async def refused(self, placed: Here, spec: graph_service_pb2.CallSpec, tenant: str) -> None:
         """The call was refused after it was placed."""
-        if placed.call_id and spec.request_id:
+        if placed.is_claimed:
             await self._ownership.give_back_request(tenant, spec.request_id, placed.call_id)
 
     # --- books (CallListener) -----------------------------------------------------------------------------------------
@@ -132,18 +192,17 @@ class Placement:
             raise not_the_owner()
         return Elsewhere(owner=owner)
 
-    async def _of_request(self, row: RequestRow, digest: bytes, fence: int, is_forwarded: bool) -> Here | Elsewhere:
-        if row.epoch == self._membership.epoch:
-            return Here(call_id=row.call_id, fence=fence)  # another request with the id is being accepted
+    async def _of_request(self, row: RequestRow, digest: bytes, is_forwarded: bool) -> Elsewhere:
         if row.epoch not in self._membership.owners:
             await self._membership.tick()
-        if row.epoch in self._membership.owners:
+        if row.epoch != self._membership.epoch and row.epoch in self._membership.owners:
             return await self._with_owner(row.epoch, is_forwarded)
         if row.digest != digest:
             raise OmniFlowError(
                 Reason.REQUEST_ID_REUSED, "The request id was used before with another request; make a new one."
             )
-        raise owner_lost(row.call_id)
+        # A call of this very life that the table does not know has ended so long ago that it was forgotten.
+        raise events_trimmed(row.call_id) if row.epoch == self._membership.epoch else owner_lost(row.call_id)
 
 
 def epoch_of(call_id: str) -> int:

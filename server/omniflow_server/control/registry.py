@@ -82,7 +82,7 @@ class Registry:
             registration.lease_id = secrets.token_urlsafe(18)
             self._by_lease[registration.lease_id] = registration
 
-    def register(self, replica: replica_pb2.Replica, now_s: float) -> Registration:
+    def register(self, replica: replica_pb2.Replica, now_s: float, *, lease_id: str = "") -> Registration:
         """Takes a replica in, in place of an earlier incarnation. The same one again gets a new lease.
 
         Raises STALE_EPOCH for one that was replaced: two processes with one name would take turns.
@@ -92,7 +92,7 @@ class Registry:
         if old is not None:
             _check_not_replaced(replica, old)
             del self._by_lease[old.lease_id]
-        registration = self._by_key[key] = self._registration_of(replica, old, now_s)
+        registration = self._by_key[key] = self._registration_of(replica, old, now_s, lease_id)
         self._by_lease[registration.lease_id] = registration
         self._changed(registration)
         return registration
@@ -129,6 +129,8 @@ class Registry:
             made = self._registration_of(replica, known, 0.0)
             if known is not None:
                 del self._by_lease[known.lease_id]
+            if replica.incarnation_id in made.replaced:  # whoever adopts it knows better than this process did
+                made.replaced.remove(replica.incarnation_id)
             self._by_key[made.key] = known = made
         elif (known.lease_id, known.replica.state, known.drain_grace_s) == (lease_id, replica.state, drain_grace_s):
             known.expire_s = math.inf if known.is_adopted else known.expire_s
@@ -167,9 +169,11 @@ class Registry:
             if not registration.is_adopted:
                 registration.expire_s += seconds
 
-    def _registration_of(self, replica: replica_pb2.Replica, old: Registration | None, now_s: float) -> Registration:
+    def _registration_of(
+        self, replica: replica_pb2.Replica, old: Registration | None, now_s: float, lease_id: str = ""
+    ) -> Registration:
         """A new registration, or the old one under a new lease: who holds it sees the change, and its stream goes on."""
-        lease_id, expire_s = secrets.token_urlsafe(18), now_s + self.lease_ttl_s
+        lease_id, expire_s = lease_id or secrets.token_urlsafe(18), now_s + self.lease_ttl_s
         if old is not None and old.replica.incarnation_id == replica.incarnation_id:
             old.replica, old.lease_id, old.expire_s, old.drain_grace_s = replica, lease_id, expire_s, None
             old.is_adopted = False

@@ -12,6 +12,7 @@ their next tick. The store decides between two lives of one replica, so that all
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -46,17 +47,22 @@ class ReplicaDirectory:
 
     async def register(self, replica: replica_pb2.Replica) -> Registration:
         """Takes a replica in. Raises STALE_EPOCH for a life that was replaced, here or elsewhere."""
-        registration = self._registry.register(replica, time.monotonic())
+        lease_id = secrets.token_urlsafe(18)
         try:
+            # The store first: it knows lives that are not known here yet, and decides between two.
             await self._store.register_replica(
-                self._membership.epoch, _row(registration, self._membership.epoch), ttl_s=self._registry.lease_ttl_s
+                self._membership.epoch,
+                _row(replica, lease_id, self._membership.epoch),
+                ttl_s=self._registry.lease_ttl_s,
             )
         except OmniFlowError as error:
             if error.reason is Reason.STALE_EPOCH:
-                self._registry.deregister(registration.lease_id)
                 raise
             # The replica is here and works. Its lease is unknown to the store, so it is soon asked to register again.
-            log.warning("%s is not known to other control planes yet: %s", "/".join(registration.key), error.message)
+            log.warning(
+                "%s/%s is not known to other control planes yet: %s", replica.role, replica.replica_id, error.message
+            )
+        registration = self._registry.register(replica, time.monotonic(), lease_id=lease_id)
         self._reported[registration.lease_id] = registration
         return registration
 
@@ -147,16 +153,13 @@ class ReplicaDirectory:
         self._registry.adopt(replica, lease_id=row.lease_id, drain_grace_s=row.drain_grace_s)
 
 
-def _row(registration: Registration, registrar: int) -> ReplicaRow:
-    replica = registration.replica
+def _row(replica: replica_pb2.Replica, lease_id: str, registrar: int) -> ReplicaRow:
     return ReplicaRow(
         role=replica.role,
         replica_id=replica.replica_id,
         incarnation_id=replica.incarnation_id,
         payload=replica.SerializeToString(),
-        lease_id=registration.lease_id,
+        lease_id=lease_id,
         state=replica.state,
-        load=registration.load.SerializeToString(),
-        drain_grace_s=registration.drain_grace_s,
         registrar=registrar,
     )

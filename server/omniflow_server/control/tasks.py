@@ -10,9 +10,11 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class BackgroundTasks:
@@ -36,7 +38,7 @@ class BackgroundTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def create_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def create_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts a task that this object owns."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)

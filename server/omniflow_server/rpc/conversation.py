@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
+
+import grpc
 
 from omniflow.codec.error import status_to_proto
 from omniflow.graph.v1 import graph_event_pb2
@@ -19,15 +21,28 @@ from omniflow_core.errors import OmniFlowError, Reason, invalid_field
 from omniflow_server.control.call import Call
 from omniflow_server.control.calls import CallTable
 from omniflow_server.control.event_log import LogReader
+from omniflow_server.control.membership import now_s
 from omniflow_server.control.placement import Elsewhere, Here, Placement
+from omniflow_server.data.metadata.port import Owner
 from omniflow_server.rpc.event_stream import EventStream
-from omniflow_server.rpc.forwarding import Forwarding, is_forwarded
+from omniflow_server.rpc.forwarding import (
+    BROKEN,
+    LOOK_AGAIN_S,
+    PLACE_S,
+    BrokenConnectionError,
+    Forwarding,
+    give_identifier,
+    is_forwarded,
+)
 from omniflow_server.rpc.peer_calls import PeerCalls
 from omniflow_server.rpc.principal import tenant_of
 from omniflow_server.rpc.validate import validate
 
 PAST_KEYS = 1024
 """Keys of past calls that a conversation remembers."""
+UNPLACED_LIMIT = 1024
+"""Messages that wait for the place of their call; more end it."""
+_TOO_MUCH = f"more than {UNPLACED_LIMIT} messages came before the call had a place"
 
 
 class Conversation:
@@ -41,7 +56,9 @@ class Conversation:
         self._tenant = tenant_of(context)
         self._is_forwarded = is_forwarded(context)
         self._stream = EventStream(context, calls, is_shared=True)
-        self._peers = PeerCalls(forwarding, context, self._stream)
+        self._context = context
+        self._forwarding = forwarding
+        self._peers = PeerCalls(forwarding, context, self._stream, self)
         self._placing: dict[str, list[tuple[pb.ConverseMessage, str]]] = {}
         """Calls whose place is being looked for, with the messages that follow their start."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,6 +80,8 @@ class Conversation:
         reading = asyncio.ensure_future(self._read(requests))
         try:
             await self._stream.run()
+        except BrokenConnectionError:
+            await self._context.abort(grpc.StatusCode.UNAVAILABLE, BROKEN)
         finally:
             reading.cancel()
             for task in self._tasks:
@@ -90,31 +109,39 @@ class Conversation:
         elif message.call_key in self._past:
             return
         elif message.call_key in self._placing:
-            self._placing[message.call_key].append((message, path))
+            self._keep(message, path)
             return
         self._take_now(message, kind, path)
 
+    def _keep(self, message: pb.ConverseMessage, path: str) -> None:
+        """For when its call has a place."""
+        waiting = self._placing[message.call_key]
+        waiting.append((message, path))
+        if len(waiting) > UNPLACED_LIMIT and not message.HasField("cancel"):
+            waiting[:] = [(pb.ConverseMessage(call_key=message.call_key, cancel=pb.Cancel(reason=_TOO_MUCH)), path)]
+
     def _take_now(self, message: pb.ConverseMessage, kind: str | None, path: str) -> None:
+        if message.call_key in self._peers:
+            self._peers.send(message)  # its owner checks it, and ends the call if it must
+            return
         try:
             validate(message, f"{path}.")
             if kind is None:
                 raise invalid_field(f"{path}.message", "no kind of message is set")
-            if message.call_key in self._peers:
-                self._peers.send(message)
-                return
             self._on_message[kind](message, f"{path}.{kind}")
         except _AmbiguousKeyError:
             raise
         except OmniFlowError as error:
-            self._refuse(message.call_key, kind, error)
+            self._refuse(message, kind, error)
 
-    def _refuse(self, key: str, kind: str | None, error: OmniFlowError) -> None:
+    def _refuse(self, message: pb.ConverseMessage, kind: str | None, error: OmniFlowError) -> None:
+        key = message.call_key
         known = self._by_key.get(key)
         if known is not None and kind not in ("start", "resume"):
             known[0].cancel_with(error.info)
             return
         self._leave(key)
-        event = graph_event_pb2.GraphEvent(call_key=key, sequence=1)
+        event = graph_event_pb2.GraphEvent(call_key=key, sequence=message.resume.after_sequence + 1)
         event.failed.status.CopyFrom(status_to_proto(error.info))
         self._stream.send(event)
 
@@ -137,31 +164,62 @@ class Conversation:
     def _look_for_place(self, message: pb.ConverseMessage, path: str) -> None:
         """The store must be asked; meanwhile the messages of other calls are taken, and those of this one wait."""
         self._placing[message.call_key] = []
+        self._spawn(self._place(message, path, now_s()))
+
+    def _spawn(self, placing: Coroutine[Any, Any, None]) -> None:
         self._stream.hold()
-        task = asyncio.ensure_future(self._place(message, path))
+        task = asyncio.ensure_future(placing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _place(self, message: pb.ConverseMessage, path: str) -> None:
-        start, key = message.start, message.call_key
+    async def _place(self, message: pb.ConverseMessage, path: str, begin_s: float) -> None:
+        key = message.call_key
         try:
-            placed = await self._placement.find(start.graph, start.call, self._tenant, is_forwarded=self._is_forwarded)
-            if isinstance(placed, Elsewhere):
-                self._peers.begin(placed.owner, message)
-            else:
-                try:
-                    self._accept(message, placed)
-                except OmniFlowError:
-                    await self._placement.refused(placed, start.call, self._tenant)
-                    raise
+            while True:
+                if await self._try_place(message, begin_s):
+                    break
+                await asyncio.sleep(LOOK_AGAIN_S)
         except OmniFlowError as error:
-            self._refuse(key, "start", error)
+            self._refuse(message, "start", error)
         finally:
             waiting = self._placing.pop(key)
             self._stream.let_go()
         for following, following_path in waiting:
             if key not in self._past:
                 self._take_now(following, following.WhichOneof("message"), following_path)
+
+    async def _try_place(self, message: pb.ConverseMessage, begin_s: float) -> bool:
+        """Gives the call its place. False when this process has begun to drain meanwhile, and somebody else takes it."""
+        start = message.start
+        placed = await self._placement.find(start.graph, start.call, self._tenant, is_forwarded=self._is_forwarded)
+        if isinstance(placed, Elsewhere):
+            give_identifier(start.call)
+            self._peers.begin(placed.owner, message, begin_s=begin_s)
+            return True
+        try:
+            self._accept(message, placed)
+        except OmniFlowError as error:
+            await self._placement.refused(placed, start.call, self._tenant)
+            if error.reason is Reason.DRAINING and not self._is_forwarded and now_s() - begin_s < PLACE_S:
+                return False
+            raise
+        return True
+
+    # --- Starter ------------------------------------------------------------------------------------------------------
+
+    def start_again(self, messages: list[pb.ConverseMessage], owner: Owner, begin_s: float) -> None:
+        """An owner has not taken the call: it is placed again, and told all of the messages."""
+        start, *following = messages
+        self._placing[start.call_key] = [(message, "messages[0]") for message in following]
+        self._spawn(self._place_later(start, owner, begin_s))
+
+    async def _place_later(self, message: pb.ConverseMessage, owner: Owner, begin_s: float) -> None:
+        await self._forwarding.look_again_later(Elsewhere(owner=owner))
+        await self._place(message, "messages[0]", begin_s)
+
+    def ended(self, key: str) -> None:
+        """A call that was passed on has ended: what is still said to it is late."""
+        self._leave(key)
 
     def _accept(self, message: pb.ConverseMessage, placed: Here) -> None:
         start = message.start

@@ -27,7 +27,7 @@ from omniflow.internal_rpc import internal_channel
 from omniflow.rpc_errors import ServicerContext, abort
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.control.membership import Membership, now_s
-from omniflow_server.control.placement import Here, Placement
+from omniflow_server.control.placement import Elsewhere, Here, Placement
 from omniflow_server.data.metadata.port import Owner
 from omniflow_server.rpc.principal import TENANT_KEY, tenant_of
 
@@ -38,7 +38,8 @@ PLACE_S = 30.0
 GONE_WAIT_S = 2.5
 """How long an owner whose connection broke may take to be known as gone: its lease, and a tick."""
 LOOK_AGAIN_S = 0.05
-_NOT_SAID = frozenset({Reason.STALE_OWNER, Reason.DRAINING, Reason.STORE_UNAVAILABLE, Reason.CONNECTION_LOST})
+BROKEN = "the connection to the control plane that owns the call broke; try again"
+NOT_SAID = frozenset({Reason.STALE_OWNER, Reason.DRAINING, Reason.STORE_UNAVAILABLE, Reason.CONNECTION_LOST})
 
 
 def is_forwarded(context: ServicerContext) -> bool:
@@ -105,16 +106,24 @@ class Forwarding:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
+    def hold(self) -> None:
+        """A caller waits for another control plane: a drain waits for that."""
         self._active += 1
         self._idle.clear()
+
+    def let_go(self) -> None:
+        """One of them has been answered."""
+        self._active -= 1
+        if not self._active:
+            self._idle.set()
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.hold()
         try:
             yield
         finally:
-            self._active -= 1
-            if not self._active:
-                self._idle.set()
+            self.let_go()
 
     async def placed(
         self,
@@ -128,19 +137,22 @@ class Forwarding:
         deadline_s = now_s() + PLACE_S
         while True:
             found = await self._placement.find(request.graph, request.call, tenant, is_forwarded=forwarded)
-            if isinstance(found, Here):
-                return await self._accepted(found, request, tenant, here)
-            # With an identifier the store knows whether the owner had taken the call when it went.
-            request.call.request_id = request.call.request_id or str(uuid.uuid4())
             try:
-                with self._waiting():
-                    return await elsewhere(found.owner)
+                if isinstance(found, Here):
+                    return await self._accepted(found, request, tenant, here)
+                give_identifier(request.call)
+                return await elsewhere(found.owner)
             except NotSaidError as refused:
-                if now_s() > deadline_s:
+                if forwarded or now_s() > deadline_s:
                     raise refused.error from None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S):
-                    await self._membership.wait_gone(found.owner.epoch)
+            await self.look_again_later(found)
+
+    async def look_again_later(self, found: Here | Elsewhere) -> None:
+        """A moment for an owner to change; not longer than it lives."""
+        epoch = found.owner.epoch if isinstance(found, Elsewhere) else self._membership.epoch
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                await self._membership.wait_gone(epoch)
 
     async def _accepted(
         self,
@@ -153,12 +165,18 @@ class Forwarding:
             return await here(found)
         except NotAcceptedError as refused:
             await self._placement.refused(found, request.call, tenant)
+            if refused.error.reason is Reason.DRAINING:
+                raise NotSaidError(refused.error) from None  # the drain began meanwhile: somebody else takes it
             raise refused.error from None
 
     # --- unary --------------------------------------------------------------------------------------------------------
 
     async def unary(self, owner: Owner, method: str, request: Any, context: ServicerContext) -> bytes:
         """The owner's answer. Raises what it states, and NotSaidError when it has not answered at all."""
+        with self._waiting():
+            return await self._unary(owner, method, request, context)
+
+    async def _unary(self, owner: Owner, method: str, request: Any, context: ServicerContext) -> bytes:
         rpc: Any = self._peers.channel(owner).unary_unary(f"/{SERVICE}/{method}")
         call = rpc(request.SerializeToString(), metadata=_metadata(context), timeout=context.time_remaining())
         answer = asyncio.ensure_future(_result(call))
@@ -194,12 +212,16 @@ class Forwarding:
 
     async def stream(self, owner: Owner, method: str, request: Any, context: ServicerContext) -> None:
         """Writes the owner's events to the caller. Raises NotSaidError when there was none, and what the owner states."""
+        with self._waiting():
+            await self._stream(owner, method, request, context)
+
+    async def _stream(self, owner: Owner, method: str, request: Any, context: ServicerContext) -> None:
         rpc: Any = self._peers.channel(owner).unary_stream(f"/{SERVICE}/{method}")
         call = rpc(request.SerializeToString(), metadata=_metadata(context), timeout=context.time_remaining())
-        last = b""
+        last: graph_event_pb2.GraphEvent | None = None
         try:
             async for message in self.until_gone(call, owner):
-                last = message
+                last = last_numbered(message) or last
                 await context.write(message)
             return
         except grpc.aio.AioRpcError as broken:
@@ -208,7 +230,7 @@ class Forwarding:
             error = OmniFlowError(Reason.CONNECTION_LOST, owner_gone(owner).message, is_stated=False)
         finally:
             call.cancel()
-        if not last and error.reason in _NOT_SAID:
+        if last is None and error.reason in NOT_SAID:
             raise NotSaidError(error)
         if error.is_stated:
             raise error
@@ -233,19 +255,22 @@ class Forwarding:
             if reading is not None:
                 reading.cancel()
 
-    async def _end_broken(self, last: bytes, owner: Owner, context: ServicerContext) -> None:
-        """The end of a stream that broke off after a message; nothing more for a caller who has had the terminal event."""
-        events = pb.StreamCallResponse.FromString(last).events
-        event = events[-1] if events else graph_event_pb2.GraphEvent()
-        if event.WhichOneof("event") in ("finished", "failed"):
+    async def _end_broken(
+        self, last: graph_event_pb2.GraphEvent | None, owner: Owner, context: ServicerContext
+    ) -> None:
+        """The end of a stream that broke off; nothing more for a caller who has had the terminal event."""
+        if last is not None and is_terminal(last):
             return
-        if not await self.is_gone(owner):
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the connection to the call's control plane broke; resume the call"
-            )
+        await self.abort_unless_gone(owner, context)
         lost = owner_gone(owner).info
-        await context.write(terminal(lost, event.sequence + 1, event.call_key))
+        sequence, key = (last.sequence, last.call_key) if last is not None else (0, "")
+        await context.write(terminal(lost, sequence + 1, key))
         await abort(context, lost)
+
+    async def abort_unless_gone(self, owner: Owner, context: ServicerContext) -> None:
+        """Returns when the life has ended. While it lives only the connection to it is broken: the caller tries again."""
+        if not await self.is_gone(owner):
+            await context.abort(grpc.StatusCode.UNAVAILABLE, BROKEN)
 
     async def is_gone(self, owner: Owner) -> bool:
         """Whether the life ends within the time in which its end would be known."""
@@ -263,6 +288,10 @@ class NotAcceptedError(Exception):
         self.error = error
 
 
+class BrokenConnectionError(ConnectionError):
+    """The connection to an owner that lives has broken under calls that were heard of."""
+
+
 class OwnerGoneError(ConnectionError):
     """The life that was asked has ended."""
 
@@ -272,7 +301,7 @@ async def _result(call: Any) -> bytes:
         answer: bytes = await call
     except grpc.aio.AioRpcError as broken:
         error = error_from_rpc(broken)
-        if error.reason in _NOT_SAID:
+        if error.reason in NOT_SAID:
             raise NotSaidError(error) from None
         raise error from None
     return answer
@@ -280,6 +309,21 @@ async def _result(call: Any) -> bytes:
 
 def _metadata(context: ServicerContext) -> tuple[tuple[str, str], ...]:
     return ((TENANT_KEY, tenant_of(context)), (FORWARDED_KEY, "1"))
+
+
+def give_identifier(call: pb.CallSpec) -> None:
+    """A call that is passed on has a request id: by that the store knows whether its owner had taken it when it went."""
+    call.request_id = call.request_id or str(uuid.uuid4())
+
+
+def is_terminal(event: graph_event_pb2.GraphEvent) -> bool:
+    return event.WhichOneof("event") in ("finished", "failed")
+
+
+def last_numbered(message: bytes) -> graph_event_pb2.GraphEvent | None:
+    """The last event of a message that is one of the call's log; heartbeats are not."""
+    events = pb.StreamCallResponse.FromString(message).events
+    return next((event for event in reversed(events) if event.sequence), None)
 
 
 def terminal(error: ErrorInfo, sequence: int, call_key: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import grpc
@@ -96,9 +95,11 @@ class GraphServicer:
         call_id = self._calls.id_in_token(request.resume_token, tenant=tenant)
         owner = self._owner_of(call_id, context)
         if owner is not None:
-            with contextlib.suppress(NotSaidError):
+            try:
                 await self._forwarding.stream(owner, "ResumeCall", request, context)
                 return
+            except NotSaidError:
+                await self._forwarding.abort_unless_gone(owner, context)
         try:
             call = self._calls.resume(request.resume_token, tenant=tenant)
         except OmniFlowError as error:
@@ -119,6 +120,7 @@ class GraphServicer:
         try:
             return await self._forwarding.unary(owner, method, request, context)
         except NotSaidError:
+            await self._forwarding.abort_unless_gone(owner, context)
             raise owner_lost(call_id) from None
 
     async def _stream_one(
@@ -259,6 +261,7 @@ class GraphServicer:
         try:
             answer = await self._forwarding.unary(owner, "CancelCall", request, context)
         except NotSaidError:
+            await self._forwarding.abort_unless_gone(owner, context)
             return False  # with its owner the call has ended
         return pb.CancelCallResponse.FromString(answer).is_cancelled
 
