@@ -127,14 +127,15 @@ class Ownership:
         """What the request id stands for."""
         return None if self._is_alone else await self._store.find_request(tenant, request_id)
 
-    async def give_back_request(self, tenant: str, request_id: str, call_id: str) -> None:
-        """The call was refused after all: the request id is free again."""
-        if self._requests.pop((tenant, request_id), None) is None:
-            return
+    async def give_back_request(self, tenant: str, request_id: str, call_id: str) -> bool:
+        """The call was refused after all: the request id is free again. False when the store has not said so."""
+        self._requests.pop((tenant, request_id), None)
         try:
             await self._store.release_requests(self._membership.epoch, [(tenant, request_id, call_id)])
         except OmniFlowError as error:
-            log.info("request id %s stays taken until its row runs out: %s", request_id, error.message)
+            log.info("request id %s may stay taken until its row runs out: %s", request_id, error.message)
+            return False
+        return True
 
     def request_ended(self, tenant: str, request_id: str) -> None:
         """Its call has ended: the row stays for as long as rows are kept."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from omniflow.graph.v1 import graph_service_pb2
@@ -23,6 +24,8 @@ from omniflow_server.control.membership import Membership
 from omniflow_server.control.ownership import Ownership, store_away
 from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.data.metadata.port import Owner, RequestRow
+
+UNBORN_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class Placement:
         self._tasks = tasks
         self._placing: dict[tuple[str, str], asyncio.Event] = {}
         """Request ids that are being claimed; repeats wait for what becomes of them."""
+        self._unborn: OrderedDict[str, None] = OrderedDict()
+        """Calls that have never begun, and whose request ids the store may have all the same: it did not answer."""
         self._turn = itertools.count()
 
     def at_once(self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str) -> Here | None:
@@ -117,10 +122,17 @@ class Placement:
             raise
         self._settle(key, settled)
         if isinstance(row, OmniFlowError):
+            self._note_unborn(call_id)
             raise row
-        if row.call_id != call_id:
-            return await self._of_request(row, digest, is_forwarded)
-        return Here(call_id=call_id, fence=fence, is_claimed=True)
+        if row.call_id == call_id or (row.call_id in self._unborn and row.digest == digest):
+            self._unborn.pop(row.call_id, None)
+            return Here(call_id=row.call_id, fence=fence, is_claimed=True)
+        return await self._of_request(row, digest, is_forwarded)
+
+    def _note_unborn(self, call_id: str) -> None:
+        self._unborn[call_id] = None
+        if len(self._unborn) > UNBORN_KEPT:
+            self._unborn.popitem(last=False)
 
     async def _claimed(self, tenant: str, request_id: str, call_id: str, digest: bytes) -> RequestRow | OmniFlowError:
         """The row, or why there is none: nobody may be left to take an exception."""
@@ -134,8 +146,10 @@ class Placement:
     ) -> None:
         """The caller left while its request id was claimed: the id is free again."""
         row = await claiming
-        if isinstance(row, RequestRow) and row.call_id == call_id:
-            await self._ownership.give_back_request(*key, call_id)
+        if isinstance(row, OmniFlowError):
+            self._note_unborn(call_id)
+        elif row.call_id == call_id:
+            await self._give_back(*key, call_id)
         self._settle(key, self._placing[key])
 
     def _settle(self, key: tuple[str, str], settled: asyncio.Event) -> None:
@@ -161,7 +175,12 @@ class Placement:
     async def refused(self, placed: Here, spec: graph_service_pb2.CallSpec, tenant: str) -> None:
         """The call was refused after it was placed."""
         if placed.is_claimed:
-            await self._ownership.give_back_request(tenant, spec.request_id, placed.call_id)
+            await self._give_back(tenant, spec.request_id, placed.call_id)
+
+    async def _give_back(self, tenant: str, request_id: str, call_id: str) -> None:
+        self._note_unborn(call_id)
+        if await self._ownership.give_back_request(tenant, request_id, call_id):
+            self._unborn.pop(call_id, None)
 
     # --- books (CallListener) -----------------------------------------------------------------------------------------
 

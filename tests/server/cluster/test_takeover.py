@@ -316,3 +316,25 @@ async def test_two_processes_of_one_identifier_are_told_so_and_slow_down(caplog:
             else:
                 await lost.tick()
         assert "Each needs its own" in caplog.text
+
+
+async def test_claim_that_the_store_has_taken_without_an_answer_is_the_repeats() -> None:
+    async with cluster() as (a, b):
+        claim = a.line.store.claim_requests
+
+        async def take_without_an_answer(*arguments: object, **options: object) -> None:
+            await claim(*arguments, **options)
+            raise OmniFlowError(Reason.STORE_UNAVAILABLE, "no answer", retry_after_s=0.05)
+
+        with mock.patch.object(a.line.store, "claim_requests", take_without_an_answer):
+            with pytest.raises(OmniFlowError) as refused:
+                await a.client.run("gate", inputs={"text": "x"}, request_id="r")
+            assert refused.value.reason is Reason.STORE_UNAVAILABLE
+        repeat = a.client.stream("gate", inputs={"text": "x"}, request_id="r")
+        call_id = (await repeat.expect("accepted")).accepted.call_id
+        joined = b.client.stream("gate", inputs={"text": "x"}, request_id="r")
+        assert (await joined.expect("accepted")).accepted.call_id == call_id
+        assert Gate.began == ["x"]
+        Gate.gates["x"].set()
+        for stream in (repeat, joined):
+            assert is_terminal((await stream.rest())[0][-1])

@@ -26,10 +26,10 @@ from omniflow_core.errors import OmniFlowError, Reason
 
 log = logging.getLogger(__name__)
 
-SILENCE_LIMIT_S = 1.75
+SILENCE_LIMIT_S = 1.5
 """Replicas send a heartbeat every half second; three missing ones mean that the process hangs or its host is gone. Shorter
 than two seconds, within which calls must work again, and long enough for a process that has to wait for a busy machine."""
-SILENCE_ROUNDS = 7
+SILENCE_ROUNDS = 6
 """The silence is counted in rounds of a sleep, not by the clock: when it is this process that stood still (SIGSTOP, a
 suspended machine), what the replica sent meanwhile has not been read yet, and the pause counts as one round only."""
 QUIET_ROUNDS = 3
