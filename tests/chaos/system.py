@@ -89,7 +89,7 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """The environment of its commands."""
-        return {**os.environ, "OMNIFLOW_RUNTIME_DIR": str(self.folder), "PYTHONPATH": str(ROOT)}
+        return environment(self.folder)
 
 
 @contextlib.asynccontextmanager
@@ -104,7 +104,7 @@ async def cluster(*settings: str, control_planes: int = 2, flow: str = FLOW) -> 
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=ROOT,
-                env={**os.environ, "OMNIFLOW_RUNTIME_DIR": str(folder), "PYTHONPATH": str(ROOT)},
+                env=environment(folder),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log,
             )
@@ -114,6 +114,12 @@ async def cluster(*settings: str, control_planes: int = 2, flow: str = FLOW) -> 
             yield running
         finally:
             await _stop(process)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of the commands: the code that the tests see, a runtime folder of their own, and no store but their own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("REDIS_", "OMNIFLOW_CONTROL_"))}
+    return {**clean, "OMNIFLOW_RUNTIME_DIR": str(folder), "PYTHONPATH": ":".join((str(ROOT), *filter(None, sys.path)))}
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
