@@ -24,7 +24,7 @@ loads its interfaces one after another, and takes work when it is READY. `omnifl
 
   python -m omniflow_roles list
   python -m omniflow_roles serve --role noop --replica-id noop-0 --interfaces noop.echo,noop.burst \\
-      --registry unix:$XDG_RUNTIME_DIR/omniflow/control.sock
+      --registry unix:$XDG_RUNTIME_DIR/omniflow/default/control.sock
 
 A target is unix:/path/to.sock or host:port; port 0 picks a free one. Sockets of the default folder are 0600; there is no
 encryption, so a TCP address should be a loopback or a trusted network.

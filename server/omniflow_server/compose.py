@@ -16,6 +16,7 @@ import gc
 import logging
 import secrets
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -402,6 +403,12 @@ def _internal_server(plane: ControlPlane) -> grpc.aio.Server:
 
 def _bind(server: grpc.aio.Server, target: str) -> str:
     """Listens; returns the target with the port that was given."""
+    if target.startswith("unix:") and _has_listener(target.removeprefix("unix:")):
+        raise OmniFlowError(
+            Reason.INVALID_CONFIG,
+            f"Cannot listen on {target}: another process does. Give this one a control.internal_listen, or control.listen, "
+            "of its own.",
+        )
     try:
         with listen_umask():
             port = server.add_insecure_port(target)
@@ -412,6 +419,16 @@ def _bind(server: grpc.aio.Server, target: str) -> str:
     if target.startswith("unix:"):
         return target
     return f"{target.rpartition(':')[0]}:{port}"
+
+
+def _has_listener(path: str) -> bool:
+    """gRPC takes a socket's path over from whoever has it, and takes it away at the end."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 async def _expire_leases(registry: Registry) -> None:

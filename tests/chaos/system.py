@@ -57,6 +57,14 @@ class Cluster:
                 raise TimeoutError(f"not ready: {self.state()}\n{self.logs()}")
             await asyncio.sleep(0.02)
 
+    async def wait_replaced(self, name: str, pid: int, within_s: float = READY_S) -> None:
+        """Returns when another process runs in the place of one that was killed, and everything is ready."""
+        deadline_s = time.monotonic() + within_s
+        while self.pid(name) in (0, pid):
+            assert time.monotonic() < deadline_s, f"{name} is not replaced: {self.state()}"
+            await asyncio.sleep(0.02)
+        await self.wait_ready()
+
     def logs(self, lines: int = 15) -> str:
         """The ends of all logs."""
         found = [self.folder / "up.log", *sorted((self.folder / "default" / "logs").glob("*.log"))]

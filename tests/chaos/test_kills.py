@@ -79,8 +79,10 @@ async def _disturb(running: Cluster, disturbance: Disturbance, steady: Load) -> 
         if disturbance.is_pause:
             back_s = await _paused(running, victim, survivor, session)
         else:
+            pid = running.pid(victim)
             running.send(victim, signal.SIGKILL)
             back_s = await _back(survivor, session, begin_s)
+            await running.wait_replaced(victim, pid)
         assert back_s < BACK_S, f"{disturbance}: back after {back_s:.2f} s\n{running.logs(5)}"
         await running.wait_ready()
         await _works_well(steady, disturbance)

@@ -346,6 +346,9 @@ async def test_checkpoint_while_a_large_value_arrives_is_before_it(server: FakeS
     [
         (OmniFlowError(Reason.CONNECTION_LOST, "", is_stated=False), True, True),
         (OmniFlowError(Reason.DRAINING, ""), True, True),
+        (OmniFlowError(Reason.STORE_UNAVAILABLE, ""), True, True),
+        (OmniFlowError(Reason.CALL_CANCELLED, "", is_stated=False), True, True),
+        (OmniFlowError(Reason.CALL_CANCELLED, ""), False, False),
         (OmniFlowError(Reason.OWNER_LOST, ""), False, False),
         (OmniFlowError(Reason.NO_REPLICA, ""), False, False),
         (OmniFlowError(Reason.INTERNAL, "", metadata={"grpc_code": "UNKNOWN"}, is_stated=False), False, True),

@@ -26,6 +26,7 @@ async def running(
         "replica_id": "test-0",
         "listen": f"unix:{folder}/role.sock",
         "drain_grace_s": 0.0,
+        "drain_notice_s": 0.05,
     }
     if driving_module.transport != "grpc":
         options["lanes"] = (LaneKind(driving_module.transport),)

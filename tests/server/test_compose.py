@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from omniflow.dsl import Graph
 from omniflow.role.v1 import replica_pb2
 from omniflow.values import ValueType
+from omniflow_core.errors import OmniFlowError, Reason
 from omniflow_roles.noop import Echo
 from omniflow_server import compose
 from omniflow_server.compose import control_plane
@@ -58,3 +61,15 @@ async def test_graphs_name_only_interfaces_that_the_operator_enabled(
     )
     async with control_plane(settings) as plane:
         assert [finding.reason for finding in plane.catalog.check(graph.spec())] == reasons
+
+
+async def test_socket_that_another_process_listens_on_is_not_taken_from_it(tmp_path: Path) -> None:
+    settings = ControlSettings(listen="127.0.0.1:0", internal_listen=f"unix:{tmp_path}/control.sock")
+    async with compose.control_plane(settings) as first:
+        with pytest.raises(OmniFlowError, match="another process does") as refused:
+            async with compose.control_plane(settings):
+                raise AssertionError("two listen on one socket")
+        assert refused.value.reason is Reason.INVALID_CONFIG
+        async with grpc.aio.insecure_channel(first.internal_target) as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING

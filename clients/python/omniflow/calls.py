@@ -357,9 +357,9 @@ def is_resumable(error: OmniFlowError, *, is_accepted: bool) -> bool:
     """
     if error.is_stated:
         return error.reason in (Reason.DRAINING, Reason.STORE_UNAVAILABLE)
-    if error.code is Code.UNAVAILABLE:
+    if error.code in (Code.UNAVAILABLE, Code.CANCELLED):  # the latter of a server that stops: nobody here has cancelled
         return True
-    return is_accepted and error.info.metadata.get("grpc_code") in ("INTERNAL", "UNKNOWN", "CANCELLED")
+    return is_accepted and error.info.metadata.get("grpc_code") in ("INTERNAL", "UNKNOWN")
 
 
 def gave_up(error: OmniFlowError, backoff: Backoff) -> OmniFlowError:

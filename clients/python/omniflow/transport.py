@@ -24,14 +24,17 @@ FINISH_TIMEOUT_S = 1.0
 """How long an RPC may take to end after the terminal event before it is cancelled."""
 
 CHANNEL_OPTIONS: Mapping[str, int | str] = {
-    # A dead peer is noticed within 40 s, also while a call is silent. Our server allows pings every 5 s.
-    "grpc.keepalive_time_ms": 30_000,
-    "grpc.keepalive_timeout_ms": 10_000,
+    # A peer that is dead or stands still is noticed within 15 s, also while a call is silent, and one of several control
+    # planes is then asked in its place. Our server allows pings every 5 s.
+    "grpc.keepalive_time_ms": 10_000,
+    "grpc.keepalive_timeout_ms": 5_000,
     "grpc.keepalive_permit_without_calls": 1,
     "grpc.http2.max_pings_without_data": 0,
     # The library's own 1 s to 120 s would eat most of the time that a call may take to resume.
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 2_000,
+    # So long an attempt to connect may take, by default 20 s: then the next address of the target has its turn.
+    "grpc.min_reconnect_backoff_ms": 5_000,
     # A connection of its own per client: others do not share its backoff or its flow-control window.
     "grpc.use_local_subchannel_pool": 1,
 }

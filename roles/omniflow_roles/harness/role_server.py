@@ -178,6 +178,8 @@ class RoleServer:
         self._set_health(NOT_SERVING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_grace_s):
+                if self._settings.registry:
+                    await asyncio.sleep(self._settings.drain_notice_s)
                 await self.host.wait_idle()
         self.host.stop_all(
             ErrorInfo(reason=Reason.DRAINING, message="the replica was stopped before the activation's end")

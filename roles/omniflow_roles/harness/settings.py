@@ -32,6 +32,9 @@ class RoleSettings:
     """How long what runs for a control plane goes on after its transport broke: it may go on with another."""
     drain_grace_s: float = 30.0
     """How long running activations may go on after SIGTERM, or a drain that gives no time of its own."""
+    drain_notice_s: float = 0.6
+    """How long a draining replica stays at least: until all control planes know of it, their starts are refused, and so go
+    elsewhere. One that was gone by then would lose them."""
     cleanup_grace_s: float = 1.0
     """How long a cancelled coroutine may keep its place for its cleanup; then the next activation takes it."""
     value_budget_bytes: int = 4 * 1024 * 1024 * 1024

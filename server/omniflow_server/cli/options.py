@@ -51,4 +51,4 @@ def find_target(target: str | None, name: str, configuration: Configuration) -> 
             Reason.INVALID_CONFIG,
             f"nothing runs here under the name {name!r}; start it with `{start}`, or name a server with --target",
         )
-    return running.target
+    return running.client_target

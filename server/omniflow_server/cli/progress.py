@@ -165,12 +165,14 @@ def how_to_call(status: FlowStatus, *, has_text: bool) -> str:
     """What to do with a flow that is ready, as rich markup."""
     named = "" if status.name == "default" else f" --name {escape(status.name)}"
     graph = status.graph.removeprefix("graphs/")
-    target = status.target if len(status.targets) < 2 else f"ipv4:{','.join(status.targets)}"
     ask = f'omniflow ask{named}{"" if graph == "assistant" else f" --graph {graph}"} "Why is the sky blue?"'
-    lines = [f"[bold green]{escape(graph)} is ready[/] on [bold]{escape(status.target)}[/]", ""]
+    lines = [
+        f"[bold green]{escape(graph)} is ready[/] on [bold]{escape(', '.join(status.targets or (status.target,)))}[/]",
+        "",
+    ]
     lines += [f"  ask      {escape(ask)}"] if has_text else []
     lines += [
-        f'  python   async with omniflow.connect("{escape(target)}") as client: ...',
+        f'  python   async with omniflow.connect("{escape(status.client_target)}") as client: ...',
         f"  look     omniflow status{named}    omniflow call show{named}",
     ]
     return "\n".join(lines)

@@ -37,8 +37,8 @@ def restart(
     one that does not come back stops the rest, and status is 1. A role with one replica, and a flow with one control plane,
     are away while it restarts. The store is only restarted by --only store. Ctrl+C ends the display, not the restart.
 
-    The supervisor itself goes on with the code, the settings and the flow that it was started with: for those, use
-    `omniflow down` and `omniflow up`.
+    The supervisor itself goes on with the code, the settings and the roles that it was started with, while processes read
+    the flow's file anew: when the graph, its roles or their interfaces have changed, use `omniflow down` and `omniflow up`.
 
     [bold]Examples[/]
 

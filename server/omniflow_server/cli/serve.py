@@ -23,8 +23,8 @@ def serve(
     Run one control plane alone, until SIGTERM; role servers dial in on their own.
 
     With a metadata store (control.metadata_url, or REDIS_URL) it is one of those that share it; give each a
-    control.control_id of its own, and all the same control.resume_key. `omniflow up` starts control planes, a store and the
-    roles of a flow.
+    control.control_id and, on one host, a control.internal_listen of its own, and all the same control.resume_key.
+    `omniflow up` starts control planes, a store and the roles of a flow.
 
     [bold]Examples[/]
 

@@ -110,7 +110,7 @@ def _replica_state(process: ProcessStatus, running: FlowStatus, seen: Observatio
 
 def _show(running: FlowStatus, seen: Observation, now_s: float) -> None:
     out = terminal.console()
-    health = Text("serving", "bold green") if seen.is_serving else Text("not serving", "bold red")
+    health = _health(running, seen)
     targets = ", ".join(running.targets or (running.target,))
     out.print(Text.assemble((running.graph, "bold"), " on ", (targets, "bold"), ": ", health), soft_wrap=True)
     uptime = terminal.seconds(now_s - running.started_unix_s)
@@ -119,6 +119,14 @@ def _show(running: FlowStatus, seen: Observation, now_s: float) -> None:
         out.print(line, style="yellow", markup=False, soft_wrap=True)
     out.print()
     out.print(_table(running, seen, now_s))
+
+
+def _health(running: FlowStatus, seen: Observation) -> Text:
+    if seen.is_serving:
+        return Text("serving", "bold green")
+    if seen.serving_count:
+        return Text(f"serving on {seen.serving_count} of {len(running.targets)} control planes", "bold yellow")
+    return Text("not serving", "bold red")
 
 
 def _rolling(running: FlowStatus) -> list[str]:

@@ -45,6 +45,8 @@ class Observation:
     """Whether each control plane answers, in the order of the plan."""
     is_serving: bool = False
     """The graph's health is SERVING, on every one of them."""
+    serving_count: int = 0
+    """On how many of them it is."""
     replicas: tuple[Replica, ...] = ()
     """As all those that answer see them; see `agreed`."""
 
@@ -70,6 +72,7 @@ def agreed(seen: Sequence[Observation]) -> Observation:
     return Observation(
         answering=tuple(any(observation.answering) for observation in seen),
         is_serving=bool(seen) and all(observation.is_serving for observation in seen),
+        serving_count=sum(observation.is_serving for observation in seen),
         replicas=tuple(_common_replicas(voices)),
     )
 

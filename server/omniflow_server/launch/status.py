@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,9 @@ class Phase(enum.StrEnum):
     """It ended with an error; the state file is kept so that `status` can say which."""
 
 
+_IPV4 = re.compile(r"\d+(\.\d+){3}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
     """One process. `pid` and `start_ticks` are 0 while it does not run."""
@@ -137,6 +141,14 @@ class FlowStatus:
     notes: tuple[str, ...] = ()
     """What the operator should know of how it runs."""
     rolling: RollingStatus | None = None
+
+    @property
+    def client_target(self) -> str:
+        """One gRPC target for all control planes, where that can be said: a client then goes on with the next."""
+        hosts = [target.rpartition(":")[0] for target in self.targets]
+        if len(hosts) > 1 and all(_IPV4.fullmatch(host) for host in hosts):
+            return f"ipv4:{','.join(self.targets)}"
+        return self.target
 
     def to_json(self) -> str:
         """As text; `from_json` reads it."""

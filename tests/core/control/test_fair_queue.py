@@ -118,6 +118,77 @@ def test_removing_a_tenant_keeps_what_it_was_given_and_nothing_else() -> None:
     assert names(popped(queue, 12)) == "bbbbbbbbbbab", "10 for a and 11 for b"
 
 
+# --- what comes back --------------------------------------------------------------------------------------------------
+
+
+def put_back(queue: FairQueue[Item], item: Item) -> None:
+    tenant, _, cost = item
+    queue.push_first(tenant, item, cost)
+    queue.check_integrity()
+
+
+def test_item_that_comes_back_is_its_tenants_first() -> None:
+    queue = filled(*[("a", 1)] * 4)
+    (first,) = popped(queue, 1)
+    put_back(queue, first)
+    assert len(queue) == queue.count_of("a") == 4
+    assert [number for _, number, _ in queue] == [0, 1, 2, 3]
+    assert [number for _, number, _ in popped(queue)] == [0, 1, 2, 3]
+
+
+def test_items_that_come_back_newest_first_are_in_order_again() -> None:
+    queue = filled(*[("a", cost) for cost in (3, 1, 2, 9, 1)])
+    before = list(queue)
+    for item in reversed(popped(queue, 3)):
+        put_back(queue, item)
+    assert list(queue) == before
+    assert popped(queue) == before
+
+
+def test_item_that_comes_back_to_an_emptied_queue_is_alone() -> None:
+    queue = filled(("a", 5))
+    (item,) = popped(queue)
+    put_back(queue, item)
+    queue.push("a", ("a", 1, 1.0), 1.0)
+    queue.push("b", ("b", 2, 1.0), 1.0)
+    queue.check_integrity()
+    assert names(popped(queue)) == "aba", "nothing is owed from before it was empty"
+    assert (queue._finishes, queue._to_pass, queue._waiting, queue._heads) == ({}, [], {}, [])
+
+
+def test_item_of_a_tenant_that_waits_no_more_comes_back_behind_its_last_finish() -> None:
+    queue = filled(("a", 3), *[("b", 1)] * 6)
+    (item,) = popped(queue, 1)
+    put_back(queue, item)
+    assert names(popped(queue)) == "bbbabbb", "it was charged for it"
+
+
+def test_item_that_comes_back_leaves_the_turns_of_tenants() -> None:
+    queue = filled(*[("a", 1)] * 3, *[("b", 1)] * 3)
+    (item,) = popped(queue, 1)
+    put_back(queue, item)
+    assert [each[:2] for each in popped(queue)] == [("b", 3), ("a", 0), ("b", 4), ("a", 1), ("b", 5), ("a", 2)]
+
+
+def test_item_that_comes_back_goes_before_equals_of_others() -> None:
+    """It was there before them all."""
+    queue = filled(("a", 1), ("b", 1), ("a", 1))
+    first, second = popped(queue, 2)
+    assert names((first, second)) == "ab"
+    queue.push("b", ("b", 3, 1.0), 1.0)
+    put_back(queue, first)
+    assert [each[:2] for each in popped(queue)] == [("a", 0), ("b", 3), ("a", 2)]
+
+
+def test_item_that_came_back_is_removed_like_others() -> None:
+    queue = filled(*[("a", 1)] * 3, ("b", 1))
+    (item,) = popped(queue, 1)
+    put_back(queue, item)
+    assert queue.remove(lambda each: each is item) == [item]
+    queue.check_integrity()
+    assert sorted(popped(queue)) == [("a", 1, 1), ("a", 2, 1), ("b", 3, 1)]
+
+
 def test_pop_of_nothing_is_an_error() -> None:
     queue = filled(("a", 1))
     popped(queue)
@@ -158,7 +229,7 @@ def test_nothing_is_left_of_tenants_that_do_not_wait() -> None:
 Step = tuple[str, int, int]
 """What, which tenant, and what cost or which item."""
 steps = st.lists(
-    st.tuples(st.sampled_from(["push", "push", "pop", "remove"]), st.integers(0, 3), st.integers(1, 20)), max_size=120
+    st.tuples(st.sampled_from(["push", "push", "pop", "remove", "return"]), st.integers(0, 3), st.integers(1, 20)), max_size=120
 )
 weights_of = st.fixed_dictionaries({f"t{i}": st.sampled_from([0.5, 1.0, 3.0]) for i in range(2)})
 
@@ -177,6 +248,10 @@ def test_queue_is_a_queue_of_each_tenant_in_any_history(steps: list[Step], weigh
             foreseen = next(iter(queue))
             item = queue.pop()
             assert item == foreseen == expected[item[0]].popleft()
+        elif what == "return" and len(queue):
+            item = queue.pop()
+            put_back(queue, item)
+            assert expected[item[0]][0] == item
         elif what == "remove":
             order = list(queue)
             removed = queue.remove(lambda item, index=index: item[1] % 4 == index)

@@ -123,7 +123,7 @@ def test_restart_of_a_supervisor_that_does_not_answer_says_so(omniflow: CommandL
 def test_restart_help_says_what_it_does_not_reload(omniflow: CommandLine) -> None:
     text = " ".join(omniflow("restart", "--help").out.replace("│", " ").split())
     assert "omniflow restart experiment --only llm" in text
-    assert "The supervisor itself goes on with the code, the settings and the flow that it was started with" in text
+    assert "The supervisor itself goes on with the code, the settings and the roles that it was started with" in text
 
 
 def test_status_shows_a_rolling_restart_and_every_control_plane(omniflow: CommandLine) -> None:

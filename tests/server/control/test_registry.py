@@ -40,6 +40,10 @@ class Recorded:
         replica = replica_pb2.Replica(role=role, replica_id=replica_id, incarnation_id=life, state=state)
         return self.registry.register(replica, now_s)
 
+    def adopt(self, *, life: str, lease_id: str) -> Registration:
+        replica = replica_pb2.Replica(role="llm", replica_id="a", incarnation_id=life, state=READY)
+        return self.registry.adopt(replica, lease_id=lease_id, drain_grace_s=None)
+
     def beat(
         self, registration: Registration, now_s: float, state: replica_pb2.ReplicaState = READY
     ) -> Registration | None:
@@ -106,6 +110,49 @@ def test_replaced_life_is_refused_for_good(recorded: Recorded) -> None:
     for life in range(4, 100):
         new = recorded.register(life=str(life))
     assert len(new.replaced) == REPLACED_KEPT
+
+
+def test_adopted_life_is_none_of_the_replaced_ones(recorded: Recorded) -> None:
+    """Whoever tells of it has decided between the two, and may have heard of them the other way round."""
+    recorded.register(life="1")
+    recorded.register(life="2")
+    first = recorded.adopt(life="1", lease_id="lease-1")
+    assert list(first.replaced) == ["2"]
+    again = recorded.adopt(life="2", lease_id="lease-2")
+    assert list(again.replaced) == ["1"]
+    assert recorded.register(life="2") is again, "it registers here after all"
+    assert not again.is_adopted
+    with pytest.raises(OmniFlowError) as caught:
+        recorded.register(life="1")
+    assert caught.value.reason is Reason.STALE_EPOCH
+    assert recorded.registry.replicas() == [again]
+    assert recorded.registry.by_lease("lease-1") is recorded.registry.by_lease("lease-2") is None
+
+
+def test_lease_is_the_one_that_was_agreed_on(recorded: Recorded) -> None:
+    replica = replica_pb2.Replica(role="llm", replica_id="a", incarnation_id="1", state=READY)
+    for lease_id in ("first", "second"):
+        lease = recorded.registry.register(replica, 0.0, lease_id=lease_id)
+        assert (lease.lease_id, recorded.registry.by_lease(lease_id)) == (lease_id, lease)
+    assert recorded.registry.by_lease("first") is None
+
+
+def test_lease_that_is_ended_asks_to_register_again(recorded: Recorded) -> None:
+    lease = recorded.register(now_s=0.0)
+    ended = lease.lease_id
+    recorded.registry.end_lease(ended)
+    recorded.registry.end_lease(ended)
+    assert recorded.registry.keep_alive(ended, READY, replica_pb2.ReplicaLoad(), 1.0) is None
+    assert recorded.registry.replicas() == [lease], "it is known for the rest of its time"
+    recorded.registry.expire(3.0)
+    assert recorded.registry.replicas() == []
+    assert recorded.changes == [("a", "1", READY), ("a", "1", LOST)]
+
+
+def test_lease_of_an_adopted_replica_is_not_ended(recorded: Recorded) -> None:
+    lease = recorded.adopt(life="1", lease_id="theirs")
+    recorded.registry.end_lease("theirs")
+    assert recorded.registry.by_lease("theirs") is lease
 
 
 def test_replica_with_a_stream_outlives_its_lease(recorded: Recorded) -> None:

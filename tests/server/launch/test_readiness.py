@@ -18,7 +18,7 @@ AWAY = Observation(answering=(False,))
 
 def test_agreed_on_a_replica_that_every_control_plane_sees_ready() -> None:
     both = agreed([seen(replica()), seen(replica())])
-    assert both == Observation(answering=(True, True), is_serving=True, replicas=(replica(),))
+    assert both == Observation(answering=(True, True), is_serving=True, serving_count=2, replicas=(replica(),))
     assert both.is_ready("llm", "llm-0", 7)
 
 
@@ -34,7 +34,7 @@ def test_agreed_on_the_state_that_keeps_a_replica_from_work() -> None:
 
 def test_a_control_plane_that_is_away_has_no_say_about_replicas_but_the_graph_is_not_served() -> None:
     both = agreed([seen(replica()), AWAY])
-    assert both == Observation(answering=(True, False), is_serving=False, replicas=(replica(),))
+    assert both == Observation(answering=(True, False), serving_count=1, replicas=(replica(),))
     assert [both.is_answering(ordinal) for ordinal in range(3)] == [True, False, False]
 
 
@@ -46,3 +46,8 @@ def test_nothing_is_agreed_when_nobody_answers() -> None:
 def test_the_graph_is_served_when_every_control_plane_serves_it() -> None:
     assert agreed([seen(), seen()]).is_serving
     assert not agreed([seen(), seen(is_serving=False)]).is_serving
+
+
+def test_graph_that_only_some_control_planes_serve_is_counted() -> None:
+    seen = agreed([Observation(answering=(True,), is_serving=serving) for serving in (True, False, True)])
+    assert (seen.is_serving, seen.serving_count) == (False, 2)

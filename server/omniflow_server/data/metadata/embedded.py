@@ -123,6 +123,10 @@ async def _wait_for(process: asyncio.subprocess.Process, socket: Path) -> None:
 
 def main(command: list[str]) -> None:
     """Becomes the server."""
+    if not command or command[0].startswith("-"):
+        sys.exit(
+            "give the server's binary and its arguments; `arguments` in this module makes them, `omniflow up` uses it"
+        )
     die_with_parent()
     os.execv(command[0], command)  # noqa: S606 - no shell is meant
 

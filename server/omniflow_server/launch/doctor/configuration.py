@@ -9,6 +9,7 @@ from omniflow.flow import Flow
 from omniflow.process import RUNTIME_DIR, unix_target
 from omniflow_core.errors import OmniFlowError
 from omniflow_server.config import DEFAULT_SOURCE, Configuration, Settings
+from omniflow_server.control.discovery import configured
 from omniflow_server.launch.control_plans import plan_control_planes
 from omniflow_server.launch.doctor.findings import Finding, failed, ok
 from omniflow_server.launch.plan import role_violations
@@ -19,7 +20,11 @@ from omniflow_server.launch.status import FlowStatus
 
 
 def valid_settings(configuration: Configuration) -> Finding:
-    """Settings that could be read, and where they come from."""
+    """Settings that could be read, and where they come from. Those that only mean something together are looked at too."""
+    try:
+        configured(configuration.settings.control)
+    except OmniFlowError as problem:
+        return refused_settings(problem)
     sources = [value.source for value in configuration.values if value.source != DEFAULT_SOURCE]
     places = sorted({source.rpartition(":")[0] or source for source in sources})
     return ok("settings", f"{len(sources)} from {', '.join(places)}; the rest are defaults" if sources else "defaults")

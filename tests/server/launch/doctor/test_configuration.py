@@ -46,6 +46,14 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
     assert configuration.valid_settings(config.load(environ={"OMNIFLOW_CONFIG": ""})).found == "defaults"
 
 
+def test_settings_that_mean_nothing_together_fail(tmp_path: Path) -> None:
+    file = tmp_path / "omniflow.toml"
+    file.write_text('[control]\nreplicas = ["llm=10.0.0.7:7800", "bad"]\n')
+    finding = configuration.valid_settings(config.load(file=file, environ={}))
+    assert finding.verdict is Verdict.FAILED
+    assert "control.replicas[1]" in finding.found
+
+
 def test_settings_that_are_refused_fail_with_every_mistake() -> None:
     flags = [config.settings_flag("control.listn=x"), config.settings_flag("control.max_calls=-1")]
     with pytest.raises(OmniFlowError) as caught:
