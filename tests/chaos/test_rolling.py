@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+import omniflow
+from tests.chaos.fencing_flow import RECORD
 from tests.chaos.load import Caller, Outcome, Targets, load
 from tests.chaos.system import Cluster, cluster
 
@@ -50,3 +53,32 @@ def _are_counted_apart(long: list[Outcome]) -> None:
     assert all(outcome.terminals == 1 for outcome in long)
     assert {str(outcome.error) for outcome in long} <= {"OWNER_LOST", "REPLICA_LOST", "None"}
     assert any(outcome.error is not None for outcome in long)
+
+
+async def test_restarts_of_single_replicas_fail_no_call_of_the_python_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each role is away for a moment, and so is the control plane that a client speaks to: calls wait, or are sent again."""
+    monkeypatch.setenv(RECORD, str(tmp_path / "record"))
+    async with cluster(flow="tests/chaos/fencing_flow.py") as running:
+        both = f"ipv4:{','.join(running.targets)}"
+        is_over, done, failed = asyncio.Event(), 0, []
+
+        async def go_on(target: str) -> None:
+            nonlocal done
+            async with omniflow.connect(target) as client:
+                while not is_over.is_set():
+                    try:
+                        await client.run("chaos", text="0")
+                        done += 1
+                    except omniflow.OmniFlowError as error:
+                        failed.append(str(error))
+
+        callers = [asyncio.ensure_future(go_on(both)) for _ in range(4)]
+        for _ in range(3):
+            await running.command("restart")
+        is_over.set()
+        await asyncio.gather(*callers)
+    print(f"\n{done} calls")
+    assert failed == []
+    assert done > 200
