@@ -58,9 +58,10 @@ from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.data.metadata.connecting import open_store
 from omniflow_server.data.metadata.memory import MemoryStore
 from omniflow_server.data.metadata.port import PAUSE_S, MetadataStore, Owner, Renewal, Tick
-from omniflow_server.rpc.forwarding import Forwarding, Peers
+from omniflow_server.rpc.forwarding import Forwarding
 from omniflow_server.rpc.graph_service import GraphServicer
 from omniflow_server.rpc.health import Health
+from omniflow_server.rpc.peers import Peers
 from omniflow_server.rpc.role_registry_service import RoleRegistryServicer
 from omniflow_server.rpc.workflow_service import WorkflowServicer
 

@@ -104,5 +104,5 @@ def _is_connected(made: ControlPlane, server: RoleServer) -> bool:
         link.is_connected
         and link.registration.is_ready
         and link.registration.replica.incarnation_id == server.identity.incarnation_id
-        for link in made.dispatcher._links.values()
+        for link in made.dispatcher.links.all()
     )

@@ -21,7 +21,6 @@ from typing import Protocol
 
 from omniflow.common.v1 import tensor_pb2
 from omniflow.large_values import ValueFetcher, ValueStore
-from omniflow.role.v1 import replica_pb2
 from omniflow_core.control.circuit import CircuitReport
 from omniflow_core.control.commands import StartActivation
 from omniflow_core.control.events import ActivationFailed
@@ -34,16 +33,15 @@ from omniflow_server.control.call import Call
 from omniflow_server.control.inline import InlineExecutor
 from omniflow_server.control.link import ControlIdentity, ReplicaLink
 from omniflow_server.control.pipelines import PipelineMessages, PipelineRun
-from omniflow_server.control.registry import Registration, Registry, ReplicaKey
+from omniflow_server.control.registry import Registry, ReplicaKey
 from omniflow_server.control.replica_choice import ReplicaChoice
+from omniflow_server.control.replica_links import ReplicaLinks
 from omniflow_server.control.segments import SegmentMessages
 from omniflow_server.control.starts import StartMessages
 from omniflow_server.control.tasks import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
-RECONNECT_FIRST_S = 0.05
-RECONNECT_MOST_S = 1.0
 RELEASE_INTERVAL_S = 0.05
 """Releases of ended calls are collected this long: nobody waits for them, and short calls are many."""
 LAZY_RELEASE_INTERVAL_S = 1.0
@@ -112,8 +110,6 @@ class ReplicaDispatcher:
         self._unsure: list[tuple[Call, StartActivation]] = []
         """Starts of sessions' calls that wait until it is known whether the sessions are still ours."""
         self._choice = ReplicaChoice(queued=lambda link: len(self._queued[link.registration.key]))
-        self._registry = registry
-        self._identity = identity
         self._inline = inline
         self._store = store
         self._fetcher = fetcher
@@ -122,11 +118,9 @@ class ReplicaDispatcher:
         self._starts = StartMessages(yield_window=yield_window, byte_credit=byte_credit, store=store)
         self._segments = SegmentMessages(is_enabled=runs_segments, yield_window=yield_window)
         self._pipelines = PipelineMessages(yield_window=yield_window) if runs_pipelines else None
-        self._links: dict[ReplicaKey, ReplicaLink] = {}
-        self._links_by_name: dict[str, ReplicaLink] = {}
-        self._links_by_role: dict[str, list[ReplicaLink]] = defaultdict(list)
-        self._link_tasks: dict[ReplicaKey, asyncio.Task[None]] = {}
-        self._on_connections_changed = on_connections_changed
+        self.links = ReplicaLinks(
+            registry=registry, identity=identity, tasks=tasks, listener=self, on_changed=on_connections_changed
+        )
         self._waiting: dict[str, deque[_Waiting]] = defaultdict(deque)
         self._queued: dict[ReplicaKey, FairQueue[tuple[Call, StartActivation]]] = defaultdict(FairQueue)
         self._gates = SessionGates()
@@ -136,7 +130,6 @@ class ReplicaDispatcher:
         """Activations that entered a session's gate, waiting ones too."""
         self._to_release: dict[ReplicaLink, list[str]] = {}
         self._release_timer: asyncio.TimerHandle | None = None
-        registry.subscribe(self._on_registration)
 
     # --- Dispatcher -------------------------------------------------------------------------------------------------
 
@@ -217,7 +210,7 @@ class ReplicaDispatcher:
         """Nothing of the call runs any more."""
         self._store.release_call(call.call_id)
         for link in call.used_replicas:
-            if not isinstance(link, ReplicaLink) or self._links.get(link.registration.key) is not link:
+            if not isinstance(link, ReplicaLink) or not self.links.is_current(link):
                 continue  # that life of the replica is over, and what it kept with it
             self._to_release.setdefault(link, []).append(call.call_id)
         # A replica that keeps no values of the call has nothing to drop; it is told all the same, in good time.
@@ -245,13 +238,13 @@ class ReplicaDispatcher:
         Until a draining replica refuses, it keeps what it has begun: its caches are warm for the call.
         """
         kept = call.replicas.kept(spec)
-        known = self._links_by_name.get(kept) if kept is not None else None
+        known = self.links.named(kept) if kept is not None else None
         if known is not None and known.is_connected and not known.is_refusing:
             call.used_replicas.add(known)  # it may be a new life of the replica that was chosen
             return known
         ready = [
             link
-            for link in self._links_by_role.get(spec.role, ())
+            for link in self.links.of_role(spec.role)
             if link.is_connected
             and not link.is_refusing
             and link.registration.is_ready
@@ -386,7 +379,7 @@ class ReplicaDispatcher:
         """Sends what waits for room of the replica."""
         key = link.registration.key
         # The queue is looked up each time: a start that cannot be sent ends its call, which may replace the queue.
-        while self._links.get(key) is link and link.has_room and self._queued[key]:
+        while self.links.is_current(link) and link.has_room and self._queued[key]:
             self._send_start(link, *self._queued[key].pop())
 
     def on_ended(self, link: ReplicaLink, call: Call, command: StartActivation, error: ErrorInfo | None) -> None:
@@ -427,7 +420,7 @@ class ReplicaDispatcher:
         if not self._max_queue:
             return
         for role in plan.roles:
-            links = [link for link in self._links_by_role.get(role, ()) if link.is_connected]
+            links = [link for link in self.links.of_role(role) if link.is_connected]
             limits = [link.replica.max_activations for link in links]
             queues = [queue for link in links if (queue := self._queued.get(link.registration.key))]
             waiting = sum(map(len, queues)) + len(self._waiting.get(role, ()))
@@ -494,83 +487,17 @@ class ReplicaDispatcher:
         call.activation_ended(command.activation_id)
         call.handle(ActivationFailed(command.activation_id, error, command.attempt))
 
-    # --- replicas come and go -----------------------------------------------------------------------------------------
+    # --- LinksListener --------------------------------------------------------------------------------------------------
 
-    def _on_registration(self, registration: Registration) -> None:
-        key = registration.key
-        state = registration.replica.state
-        link = self._links.get(key)
-        if state == replica_pb2.REPLICA_STATE_LOST:
-            if link is not None and link.registration.replica.incarnation_id == registration.replica.incarnation_id:
-                self._disconnect(link)
-        elif state == replica_pb2.REPLICA_STATE_READY:
-            if link is None or link.registration.lease_id != registration.lease_id:
-                self._connect(registration)
-            else:
-                link.renew(registration)
-                if link.is_connected:
-                    self._retry_waiting(registration.replica.role)
-        self._on_connections_changed()
+    def on_ready(self, role: str) -> None:
+        self._retry_waiting(role)
 
-    def _connect(self, registration: Registration) -> None:
-        key = registration.key
-        old = self._links.get(key)
-        if old is not None and old.registration.replica.incarnation_id == registration.replica.incarnation_id:
-            old.renew(registration)  # the same life under a new lease: its stream goes on
-            if old.is_connected:
-                self._retry_waiting(registration.replica.role)
-            return
-        if old is not None:
-            self._disconnect(old)
-        link = ReplicaLink(registration, self._identity, self)
-        self._links[key] = self._links_by_name[link.name] = link
-        self._links_by_role[registration.replica.role].append(link)
-        self._link_tasks[key] = self._tasks.create_task(self._keep_connected(link))
-
-    def _disconnect(self, link: ReplicaLink) -> None:
-        """Ends a replica's stream. At once out of the tables: its task may take its time, or never have begun."""
-        key = link.registration.key
-        self._drop_link(link)
-        self._link_tasks.pop(key).cancel()
-        link.is_connected = False
-        self._requeue(link)
-
-    def _drop_link(self, link: ReplicaLink) -> None:
-        del self._links[link.registration.key]
+    def on_gone(self, link: ReplicaLink) -> None:
         self._choice.forget(link)
-        self._links_by_role[link.registration.replica.role].remove(link)
-        if self._links_by_name.get(link.name) is link:
-            del self._links_by_name[link.name]
 
-    async def _keep_connected(self, link: ReplicaLink) -> None:
-        """Holds the stream to a replica for as long as its registration stands."""
-        key = link.registration.key
-        loop = asyncio.get_running_loop()
-        delay_s = RECONNECT_FIRST_S / 2
-        try:
-            while self._registry.find(*key) is link.registration:
-                begin_s = loop.time()
-                await link.run(self._on_connected)
-                self._requeue(link)
-                has_lasted = loop.time() - begin_s > RECONNECT_MOST_S
-                delay_s = RECONNECT_FIRST_S if has_lasted else min(RECONNECT_MOST_S, delay_s * 2)
-                await asyncio.sleep(delay_s)
-        finally:
-            if self._links.get(key) is link:
-                self._drop_link(link)
-                del self._link_tasks[key]
-                self._requeue(link)
-
-    def _on_connected(self, link: ReplicaLink) -> None:
-        log.info("connected to %s", link.name)
-        self._tasks.create_task(link.release_calls([]))
-        self._retry_waiting(link.registration.replica.role)
-        self._on_connections_changed()
-
-    def _requeue(self, link: ReplicaLink) -> None:
+    def on_down(self, link: ReplicaLink) -> None:
         """What was not sent yet looks for another replica."""
         queue = self._queued.pop(link.registration.key, None)
-        self._on_connections_changed()
         for call, command in queue or ():
             self._choice.taken_back(call, command.activation_id)
             if self._is_wanted(call, command):
@@ -582,12 +509,7 @@ class ReplicaDispatcher:
 
     def connected_roles(self, roles: Iterable[str]) -> set[str]:
         """Those of the roles that work can be given to now."""
-        connected = {
-            link.registration.replica.role
-            for link in self._links.values()
-            if link.is_connected and link.registration.is_ready
-        }
-        return connected.intersection(roles)
+        return self.links.connected_roles(roles)
 
     def _send_releases(self) -> None:
         self._release_timer = None

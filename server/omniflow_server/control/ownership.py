@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IDLE_S = 5.0
-"""How long a session is held after its last call: the next turn of a conversation mostly follows soon."""
+"""How long a session is held after its last call: the next turn of a conversation mostly follows soon. Longer than a claim
+may take: a session must not be given up under a call that is being placed."""
 SESSION_KEEP_S = 30.0
 """How long the store keeps the row of a session whose owner says nothing more of it; it is renewed at a third. A store that
 was away for longer has lost rows of owners that live, and these look at once what is left of them."""
@@ -119,9 +120,12 @@ class Ownership:
         epoch = self._membership.epoch
         item = (tenant, request_id, call_id, digest)
         (row,) = await self._answer(lambda: self._store.claim_requests(epoch, [item], keep_s=self._request_keep_s))
-        if row.call_id == call_id:
-            self._requests[tenant, request_id] = now_s() + self._request_keep_s / 3
         return row
+
+    def request_accepted(self, tenant: str, request_id: str) -> None:
+        """A call runs under the request id; its row is renewed for as long as it does."""
+        if not self._is_alone:
+            self._requests[tenant, request_id] = now_s() + self._request_keep_s / 3
 
     async def find_request(self, tenant: str, request_id: str) -> RequestRow | None:
         """What the request id stands for."""
@@ -157,7 +161,7 @@ class Ownership:
     # --- in between ---------------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Renews what is due and gives up what is idle. To be called about once a second."""
+        """Renews what is due and gives up what is idle. To be called a few times a second."""
         epoch = self._membership.epoch
         try:
             await self._release_idle(epoch)
@@ -213,7 +217,7 @@ class Ownership:
             held.renew_s = 0.0
         await self.keep()
 
-    async def keep_for_ever(self, interval_s: float = 1.0) -> None:
+    async def keep_for_ever(self, interval_s: float = 0.25) -> None:
         """Keeps until it is cancelled; a draining process gives sessions up at once."""
         while True:
             await asyncio.sleep(0.05 if self._membership.is_draining else interval_s)

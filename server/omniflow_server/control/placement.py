@@ -187,6 +187,8 @@ class Placement:
     def accepted(self, call: Call) -> None:
         if call.session:
             self._ownership.entered((call.tenant, call.session))
+        if call.spec.request_id:
+            self._ownership.request_accepted(call.tenant, call.spec.request_id)
 
     def ended(self, call: Call) -> None:
         if call.session:

@@ -14,8 +14,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -23,12 +22,12 @@ import grpc.aio
 from omniflow.codec.error import error_from_rpc, status_to_proto
 from omniflow.graph.v1 import graph_event_pb2
 from omniflow.graph.v1 import graph_service_pb2 as pb
-from omniflow.internal_rpc import internal_channel
 from omniflow.rpc_errors import ServicerContext, abort
 from omniflow_core.errors import ErrorInfo, OmniFlowError, Reason
 from omniflow_server.control.membership import Membership, now_s
 from omniflow_server.control.placement import Elsewhere, Here, Placement
 from omniflow_server.data.metadata.port import Owner
+from omniflow_server.rpc.peers import Peers
 from omniflow_server.rpc.principal import TENANT_KEY, tenant_of
 
 FORWARDED_KEY = "x-omniflow-forwarded"
@@ -53,40 +52,6 @@ class NotSaidError(Exception):
     def __init__(self, error: OmniFlowError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-class Peers:
-    """Channels to the other control planes, one for each life; those of lives that have ended are closed."""
-
-    def __init__(self, membership: Membership) -> None:
-        self._membership = membership
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for channel in self._channels.values():
-            await channel.close()
-
-    def channel(self, owner: Owner) -> grpc.aio.Channel:
-        """The channel to a life. A control plane that starts again listens at the same place, and is another life."""
-        key = f"{owner.epoch}@{owner.endpoint}"
-        found = self._channels.get(key)
-        if found is None:
-            self._close_ended()
-            found = self._channels[key] = internal_channel(owner.endpoint)
-        return found
-
-    def _close_ended(self) -> None:
-        living = {f"{owner.epoch}@{owner.endpoint}" for owner in self._membership.owners.values()}
-        for key in [key for key in self._channels if key not in living]:
-            task = asyncio.ensure_future(self._channels.pop(key).close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
 
 
 class Forwarding:

@@ -63,6 +63,8 @@ class _Route:
     call: Any
     to_send: asyncio.Queue[pb.ConverseCallRequest] = field(default_factory=asyncio.Queue)
     calls: dict[str, _PassedOn] = field(default_factory=dict)
+    ended_here: set[str] = field(default_factory=set)
+    """Keys of calls that were ended from here: what the owner still says of them is dropped, up to their end."""
     tasks: tuple[asyncio.Task[None], ...] = ()
 
     def close(self) -> None:
@@ -103,6 +105,10 @@ class PeerCalls:
     def begin(self, owner: Owner, message: pb.ConverseMessage, *, begin_s: float | None = None) -> None:
         """Starts or resumes a call with its owner."""
         route = self._routes.get(owner.epoch) or self._open(owner)
+        if message.call_key in route.ended_here:
+            raise OmniFlowError.of(
+                _too_much()
+            )  # the earlier call of the key has not ended there: which one would speak?
         is_start = message.HasField("start")
         passed = _PassedOn(
             route=route,
@@ -122,6 +128,7 @@ class PeerCalls:
             self._say(passed, message)
             return
         self._say(passed, pb.ConverseMessage(call_key=message.call_key, cancel=pb.Cancel(reason="too much waits")))
+        passed.route.ended_here.add(message.call_key)
         self._end(message.call_key, _too_much())
 
     async def close(self) -> None:
@@ -194,7 +201,7 @@ class PeerCalls:
     def _heard(self, route: _Route, frame: bytes) -> bytes:
         """Notes the events of a frame; without those of calls that are placed again."""
         message = pb.ConverseCallResponse.FromString(frame)
-        kept = [event for event in message.events if not self._is_placed_again(route, event)]
+        kept = [event for event in message.events if not self._is_dropped(route, event)]
         for event in kept:
             passed = route.calls.get(event.call_key)
             if passed is None:
@@ -205,6 +212,14 @@ class PeerCalls:
                 self._forget(event.call_key)
                 self._starter.ended(event.call_key)
         return frame if len(kept) == len(message.events) else pb.ConverseCallResponse(events=kept).SerializeToString()
+
+    def _is_dropped(self, route: _Route, event: graph_event_pb2.GraphEvent) -> bool:
+        """The client is not told: of a call that was ended here, and of a refusal after which the call is placed again."""
+        if event.call_key in route.ended_here:
+            if is_terminal(event):
+                route.ended_here.discard(event.call_key)
+            return True
+        return self._is_placed_again(route, event)
 
     def _is_placed_again(self, route: _Route, event: graph_event_pb2.GraphEvent) -> bool:
         """The owner refuses a start because it is none, or none any more."""

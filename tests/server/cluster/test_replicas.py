@@ -163,7 +163,7 @@ async def test_replicas_load_by_others_counts_in_the_choice() -> None:
             await a.register(each)
         await eventually(lambda: len(busy.streams) == len(idle.streams) == 1)
         await busy.report_load(running=9, waiting=3)
-        link = a.plane.dispatcher._links_by_name["worker/worker-0"]
+        link = a.plane.dispatcher.links.named("worker/worker-0")
         await eventually(lambda: link.foreign_load == 12)
         streams = [a.client.stream("remote", inputs={"text": "x"}) for _ in range(6)]
         await eventually(lambda: len(idle.work) == 6)

@@ -123,7 +123,7 @@ async def connected(made: ControlPlane, *roles: ScriptedRole) -> None:
     """Registers the replicas and waits for their streams."""
     for role in roles:
         register(made, role.replica)
-    await eventually(lambda: sum(link.is_connected for link in made.dispatcher._links.values()) >= len(roles))
+    await eventually(lambda: sum(link.is_connected for link in made.dispatcher.links.all()) >= len(roles))
 
 
 def texts(call: Call) -> list[str]:
@@ -309,7 +309,7 @@ async def test_silent_replica_is_lost_and_taken_back(
 
 async def test_commands_for_a_lost_stream_do_not_reach_the_next(made: ControlPlane, role: ScriptedRole) -> None:
     await connected(made, role)
-    (link,) = made.dispatcher._links.values()
+    (link,) = made.dispatcher.links.all()
     call = start(made, "one", x="hi")
     await role.next_work(1)
     link._session.outbox.append(
@@ -330,7 +330,7 @@ async def test_replica_that_breaks_the_protocol_is_connected_again(
     await connected(made, role)
     call = start(made, "one", x="hi")
     await role.next_work(1)
-    (link,) = made.dispatcher._links.values()
+    (link,) = made.dispatcher.links.all()
     link._session._on_message = lambda frame: 1 / 0  # type: ignore[assignment,return-value]
     await role.work[0].accept()
     await ended(call)
@@ -378,14 +378,14 @@ async def test_new_life_replaces_the_old_one_at_once(made: ControlPlane, role: S
         assert failure(call)[0] is Reason.REPLICA_LOST
         assert texts(await ended(start(made, "one", x="again"))) == ["AGAIN"]
         assert len(reborn.work) == 1
-        assert len(made.dispatcher._links) == 1
+        assert len(made.dispatcher.links.all()) == 1
 
 
 async def test_start_while_the_link_is_interrupted_goes_to_the_next_life(
     made: ControlPlane, role: ScriptedRole
 ) -> None:
     await connected(made, role)
-    (link,) = made.dispatcher._links.values()
+    (link,) = made.dispatcher.links.all()
     link._session.is_interrupted = True
     call = start(made, "one", x="hi")
     async with ScriptedRole(NAME, life="2") as reborn:
@@ -441,7 +441,7 @@ async def test_lease_that_runs_out_does_not_end_the_stream(made: ControlPlane, r
     await role.stop()
     await eventually(lambda: not made.dispatcher.connected_roles(["worker"]))
     made.registry.expire(float("inf"))
-    assert made.dispatcher._links == {}
+    assert made.dispatcher.links.all() == []
 
 
 # --- no replica --------------------------------------------------------------------------------------------------------

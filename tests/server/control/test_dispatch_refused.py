@@ -79,13 +79,13 @@ def check_empty(made: ControlPlane) -> None:
     assert not any(map(len, dispatcher._queued.values()))
     assert not any(dispatcher._waiting.values())
     assert (dispatcher._gated, dispatcher._inside, dispatcher._unsure, len(dispatcher._gates)) == ({}, {}, [], 0)
-    for link in dispatcher._links.values():
+    for link in dispatcher.links.all():
         assert (link._in_flight, link._handles) == ({}, {})
 
 
 async def left_alone(made: ControlPlane) -> None:
     """Returns when no replica is left alone any more, and what waited for that has been sent."""
-    await eventually(lambda: all(link.full_timer is None for link in made.dispatcher._links.values()))
+    await eventually(lambda: all(link.full_timer is None for link in made.dispatcher.links.all()))
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ def test_full_replica_is_given_work_again_under_uvloop() -> None:
             for _ in range(20):
                 role.on_work = refusing(1, retry_after_s=0.011)
                 call = start(made, "one", x="a")
-                await eventually(lambda call=call: call.has_ended, timeout_s=2.0)
-                answers += texts(call)
+                answers += texts(await ended(call))
             return answers
 
     assert uvloop.run(scenario()) == ["A"] * 20
@@ -315,7 +314,7 @@ async def test_dispatcher_is_empty_after_whatever_happens(seed: int) -> None:
                 await restarted.listen()
         for call in calls:
             await ended(call)
-        await eventually(lambda: not any(link.in_flight for link in made.dispatcher._links.values()))
+        await eventually(lambda: not any(link.in_flight for link in made.dispatcher.links.all()))
         await left_alone(made)
         check_empty(made)
         assert not any(call.running or call.timeouts for call in calls)

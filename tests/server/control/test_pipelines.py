@@ -44,9 +44,7 @@ class Roles:
         self.last = last
 
     def link_of(self, role: ScriptedRole) -> ReplicaLink:
-        return next(
-            link for link in self.made.dispatcher._links.values() if link.name.startswith(f"{role.replica.role}/")
-        )
+        return next(link for link in self.made.dispatcher.links.all() if link.name.startswith(f"{role.replica.role}/"))
 
     async def started(self) -> tuple[Call, Work]:
         """A call whose first node has been started."""
@@ -72,7 +70,7 @@ async def running(graph: Graph | None = None, *, runs: bool = True, **settings: 
         for role in (first, last):
             role.replica.runs_pipelines = runs or role is first
             register(made, role.replica)
-        await eventually(lambda: sum(link.is_connected for link in made.dispatcher._links.values()) == 2)
+        await eventually(lambda: sum(link.is_connected for link in made.dispatcher.links.all()) == 2)
         yield Roles(made, first, last)
 
 

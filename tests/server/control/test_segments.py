@@ -61,7 +61,7 @@ async def role() -> AsyncIterator[ScriptedRole]:
 
 async def connected(made: ControlPlane, role: ScriptedRole) -> None:
     register(made, role.replica)
-    await eventually(lambda: any(link.is_connected for link in made.dispatcher._links.values()))
+    await eventually(lambda: any(link.is_connected for link in made.dispatcher.links.all()))
 
 
 async def started(made: ControlPlane, role: ScriptedRole) -> tuple[Call, Work]:
@@ -189,7 +189,7 @@ async def test_step_that_cannot_be_ends_the_call_alone(
     await eventually(lambda: work.cancelled is not None)
     await work.fail(Reason.CALL_CANCELLED)
     await eventually(lambda: not call.running)
-    assert next(iter(made.dispatcher._links.values())).is_connected
+    assert next(iter(made.dispatcher.links.all())).is_connected
 
 
 async def test_segment_that_ends_before_its_activations_fails_the_call(made: ControlPlane, role: ScriptedRole) -> None:
