@@ -22,6 +22,8 @@ from tests.server.control.planes import spec_of
 from tests.server.rpc.client import Conversation, Event, is_terminal, message, stream_input, text, texts
 from tests.support.interfaces import Gate
 
+pytestmark = pytest.mark.integration  # not for what it starts, but for leases that it waits for
+
 LATE: dict[str, dict[str, Any]] = {
     "credit": {"credit": pb.Credit(size_bytes=10)},
     "cancel": {"cancel": pb.Cancel()},

@@ -20,6 +20,8 @@ from tests.server.cluster.clusters import SESSION, Member, cluster, gone, hold, 
 from tests.server.rpc.client import Conversation, Event, is_terminal, message, stream_input, text, texts
 from tests.support.interfaces import Gate
 
+pytestmark = pytest.mark.integration  # not for what it starts, but for leases that it waits for
+
 
 async def _say(talk: Conversation, *contents: str) -> None:
     """Starts a call under the session, with all its inputs at once."""

@@ -21,6 +21,8 @@ from tests.server.control.scripted_role import ScriptedRole
 from tests.server.rpc.client import Event, EventReader, is_terminal, texts
 from tests.support.interfaces import Exclaim, Gate, single
 
+pytestmark = pytest.mark.integration  # not for what it starts, but for leases that it waits for
+
 SESSION = "sessions/s"
 REMOTE = single("remote", Exclaim, role="worker")
 
