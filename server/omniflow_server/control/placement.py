@@ -26,6 +26,12 @@ from omniflow_server.control.tasks import BackgroundTasks
 from omniflow_server.data.metadata.port import Owner, RequestRow
 
 UNBORN_KEPT = 4096
+LOOKS, LOOK_AGAIN_S = 16, 0.02
+"""How often a place is looked for while owners and repeats come and go; each time a little later."""
+
+
+class _ChangedError(Exception):
+    """What was learned is true no more: look again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +81,18 @@ class Placement:
         """Where the call belongs. Raises what makes it no call at all before anything is claimed for it, OWNER_LOST for the
         request id of a call that is lost, DRAINING when nobody takes calls, and STORE_UNAVAILABLE."""
         key = (tenant, spec.request_id)
-        while True:
+        for look in range(LOOKS):
             found = self.at_once(graph, spec, tenant)
             if found is not None:
                 return found
             if spec.request_id and key in self._placing:
                 await self._placing[key].wait()
                 continue
-            return await self._find(graph, spec, tenant, is_forwarded)
+            try:
+                return await self._find(graph, spec, tenant, is_forwarded)
+            except _ChangedError:
+                await asyncio.sleep(LOOK_AGAIN_S * look)
+        raise store_away()
 
     async def _find(
         self, graph: str, spec: graph_service_pb2.CallSpec, tenant: str, is_forwarded: bool
@@ -112,7 +122,7 @@ class Placement:
     ) -> Here | Elsewhere:
         key, call_id, digest = (tenant, spec.request_id), self._calls.new_id(), digest_of_request(graph, spec)
         if key in self._placing:
-            raise store_away()  # another repeat came between; the caller tries again
+            raise _ChangedError  # another repeat came between
         settled = self._placing[key] = asyncio.Event()
         claiming = self._tasks.create_task(self._claimed(tenant, spec.request_id, call_id, digest))
         try:
@@ -209,8 +219,10 @@ class Placement:
         if owner is None:  # it began after the last tick
             await self._membership.tick()
             owner = self._membership.owners.get(epoch)
-        if owner is None or is_forwarded:
+        if is_forwarded:
             raise not_the_owner()
+        if owner is None:
+            raise _ChangedError  # its life has just ended
         return Elsewhere(owner=owner)
 
     async def _of_request(self, row: RequestRow, digest: bytes, is_forwarded: bool) -> Elsewhere:

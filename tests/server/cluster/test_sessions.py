@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -219,3 +220,22 @@ async def test_return_of_the_store_renews_sessions_by_itself(is_taken: bool) -> 
             assert b.owns((await a.client.run("count", inputs={"text": "1"}, session=SESSION)).call_id)
         else:
             await eventually(lambda: _fence(a) > fence)
+
+
+async def test_session_whose_owner_ends_while_it_is_looked_for_is_taken_over() -> None:
+    """The store has named the owner; by the next tick that life has ended."""
+    async with cluster() as (a, b):
+        await own(a)
+        epoch = a.epoch
+        b.plane.membership.owners = {b.epoch: b.plane.membership.own}
+        a.line.is_cut = True
+        claim = b.line.store.claim_sessions
+
+        async def claim_then_end(*arguments: object, **options: object) -> object:
+            answer = await claim(*arguments, **options)
+            await a.line.store.close_owner(epoch)
+            return answer
+
+        with mock.patch.object(b.line.store, "claim_sessions", claim_then_end):
+            answer = await b.client.run("count", inputs={"text": "1"}, session=SESSION)
+        assert b.owns(answer.call_id)
