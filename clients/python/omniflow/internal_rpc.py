@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import grpc.aio
 
+PROTOCOL_REVISION = 1
+"""Of omniflow.role.v1, as this version speaks it."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """The largest message that either side takes. A frame is 1 MiB by habit and larger payloads travel apart, but one
 activation of a join may carry many inputs. A larger message ends the stream and all that runs on it, so senders stay

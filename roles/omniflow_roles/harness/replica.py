@@ -6,9 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import cast
 
+from omniflow.internal_rpc import PROTOCOL_REVISION
 from omniflow.role.v1 import replica_pb2
-
-PROTOCOL_REVISION = 1
 
 
 class State(enum.Enum):

@@ -24,7 +24,7 @@ from typing import TypeVar
 import grpc
 
 from omniflow.codec.error import error_from_rpc
-from omniflow.internal_rpc import internal_channel
+from omniflow.internal_rpc import PROTOCOL_REVISION, internal_channel
 from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_execution_service_pb2 as pb
 from omniflow.role.v1 import role_execution_service_pb2_grpc as pb_grpc
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
 """How long a replica may take to say who it is; one that takes longer stands still."""
-PROTOCOL_REVISION = 1
 UNIX = "unix:"
 """Begins targets on this host."""
 

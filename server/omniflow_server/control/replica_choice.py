@@ -83,7 +83,7 @@ class ReplicaChoice:
             cost=self.cost_of(command, spec),
             last=self._served.get((call.tenant, call.session, spec.role), "") if call.session else "",
         )
-        chosen = call.replicas.replica_by(spec, [self._candidate(link, spec) for link in links], choice)
+        chosen = call.replicas.replica_for(spec, [self._candidate(link, spec) for link in links], choice)
         assert chosen is not None, "one of several is chosen"
         return next(link for link in links if link.name == chosen.key)
 

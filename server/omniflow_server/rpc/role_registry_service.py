@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from omniflow.internal_rpc import PROTOCOL_REVISION
 from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
 from omniflow.rpc_errors import ServicerContext
@@ -20,7 +21,6 @@ from omniflow_server.data.metadata.port import Owner
 from omniflow_server.rpc.paging import page
 from omniflow_server.rpc.validate import validate
 
-PROTOCOL_REVISION = 1
 DEFAULT_DRAIN_GRACE_S = 30.0
 SEPARATOR = "\0"
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from omniflow_core.control.balancing import CallReplicas, Candidate
+from omniflow_core.control.balancing import CallReplicas, Candidate, Choice
 from omniflow_core.graph.spec import Balance
 from tests.support.graphs import node
 
@@ -18,8 +18,12 @@ def candidates(*keys: str) -> list[Candidate]:
     return [Candidate(key=key, load=0) for key in keys]
 
 
+def turn_of(turn: int) -> Choice:
+    return Choice(turn=turn, affinity="call", draws=(0.0, 0.0))
+
+
 def taken(replicas: CallReplicas, spec: object, keys: str, turn: int) -> str:
-    found = replicas.replica_for(spec, candidates(*keys.split()), affinity="call", turn=turn)  # type: ignore[arg-type]
+    found = replicas.replica_for(spec, candidates(*keys.split()), turn_of(turn))  # type: ignore[arg-type]
     assert found is not None
     return found.key
 
@@ -58,12 +62,12 @@ def test_spread_balances_activations() -> None:
 def test_spread_by_load_takes_the_idle_one() -> None:
     spread = node("b", is_inline=False, role="worker", balance=Balance.LEAST_LOADED, is_spread=True)
     busy = [Candidate(key="r0", load=3), Candidate(key="r1", load=0), Candidate(key="r2", load=2)]
-    found = CallReplicas().replica_for(spread, busy, affinity="call", turn=0)
+    found = CallReplicas().replica_for(spread, busy, turn_of(0))
     assert found == busy[1]
 
 
 @pytest.mark.parametrize("spec", [STICKY, SPREAD])
 def test_no_candidate_is_no_choice(spec: object) -> None:
     replicas = CallReplicas()
-    assert replicas.replica_for(spec, [], affinity="call", turn=0) is None  # type: ignore[arg-type]
+    assert replicas.replica_for(spec, [], turn_of(0)) is None  # type: ignore[arg-type]
     assert taken(replicas, spec, "r0", 0) == "r0"

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from omniflow.internal_rpc import PROTOCOL_REVISION
 from omniflow.role.v1 import replica_pb2
 from omniflow.role.v1 import role_registry_service_pb2 as pb
 from omniflow.role.v1 import role_registry_service_pb2_grpc as pb_grpc
@@ -263,3 +264,17 @@ async def test_replica_that_is_removed_moves_only_its_own_sessions(balance: str)
         after = await served()
         moved = {session for session in before if before[session] != after[session]}
         assert moved == {session for session, replica in before.items() if replica == "worker-1"}
+
+
+async def test_control_planes_of_the_cluster_are_listed_by_each_of_them() -> None:
+    async with cluster(3) as members:
+        for member in members:
+            async with channel_to(member.plane.internal_target) as channel:
+                answer = await pb_grpc.RoleRegistryServiceStub(channel).ListControlPlanes(pb.ListControlPlanesRequest())
+            listed = [(each.control_id, each.epoch, each.endpoint) for each in answer.control_planes]
+            assert listed == [
+                (f"control-{index}", each.epoch, each.plane.internal_target) for index, each in enumerate(members)
+            ]
+            assert [each.is_draining for each in answer.control_planes] == [False] * 3
+            assert all(PROTOCOL_REVISION in each.protocol_revisions for each in answer.control_planes)
+            assert len({each.incarnation_id for each in answer.control_planes}) == 3

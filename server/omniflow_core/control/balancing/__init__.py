@@ -18,10 +18,10 @@ from omniflow_core.control.balancing import (
     round_robin,
     session_affinity,
 )
-from omniflow_core.control.balancing.port import Candidate, Choice, Policy, repeatable_draws
+from omniflow_core.control.balancing.port import Candidate, Choice, Policy
 from omniflow_core.graph.spec import Balance, NodeSpec
 
-__all__ = ["POLICIES", "CallReplicas", "Candidate", "Choice", "Policy", "choose", "repeatable_draws"]
+__all__ = ["POLICIES", "CallReplicas", "Candidate", "Choice", "Policy", "choose"]
 
 POLICIES: Mapping[Balance, Policy] = {
     Balance.ROUND_ROBIN: round_robin.choose,
@@ -60,14 +60,7 @@ class CallReplicas:
         """The node has chosen; there was no other."""
         self._chosen[node.name] = key
 
-    def replica_for(
-        self, node: NodeSpec, candidates: Sequence[Candidate], *, affinity: str, turn: int
-    ) -> Candidate | None:
-        """`replica_by` for a caller that knows no more than whose turn it is."""
-        choice = Choice(turn=turn, affinity=affinity, draws=repeatable_draws(affinity, turn))
-        return self.replica_by(node, candidates, choice)
-
-    def replica_by(self, node: NodeSpec, candidates: Sequence[Candidate], choice: Choice) -> Candidate | None:
+    def replica_for(self, node: NodeSpec, candidates: Sequence[Candidate], choice: Choice) -> Candidate | None:
         """The replica for an activation of the node; None without candidates."""
         if not candidates:
             return None

@@ -7,12 +7,8 @@ candidates at all and what a unit of cost is are the caller's matters.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-_DRAW_BITS = 53
-"""Bits of a draw: those of a double's fraction, so that it stays below 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +59,3 @@ Policy = Callable[[Sequence[Candidate], Choice], int]
 def in_turn(index: int, choice: Choice, count: int) -> int:
     """Place of a candidate among equals: whose turn it is comes first, so that equals share the work."""
     return (index - choice.turn) % count
-
-
-def repeatable_draws(affinity: str, turn: int) -> tuple[float, float]:
-    """Draws for a caller without a source of chance: alike for the same choice, unrelated for any other."""
-    digest = hashlib.blake2b(f"{turn}\0{affinity}".encode(), digest_size=16).digest()
-    first, second = (int.from_bytes(half) >> (64 - _DRAW_BITS) for half in (digest[:8], digest[8:]))
-    return first / 2**_DRAW_BITS, second / 2**_DRAW_BITS

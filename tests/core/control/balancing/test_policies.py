@@ -17,7 +17,6 @@ from omniflow_core.control.balancing import (
     Choice,
     choose,
     kv_aware,
-    repeatable_draws,
 )
 from omniflow_core.graph.spec import Balance
 from tests.support.graphs import node
@@ -187,29 +186,12 @@ def test_kv_aware_without_signals_is_the_least_loaded() -> None:
 # --- what a call keeps ------------------------------------------------------------------------------------------------
 
 
-def test_call_without_chance_of_its_own_chooses_alike_each_time_and_evenly() -> None:
-    spread = node("b", is_inline=False, role="worker", balance=Balance.RANDOM, is_spread=True)
-    taken = []
-    for _ in range(2):
-        found = [CallReplicas().replica_for(spread, loaded(0, 0), affinity="c", turn=turn) for turn in range(1000)]
-        taken.append([one.key for one in found if one is not None])
-    assert taken[0] == taken[1]
-    assert 450 <= taken[0].count("r0") <= 550
-
-
-def test_repeatable_draws_are_below_one_and_differ_by_turn_and_affinity() -> None:
-    draws = [repeatable_draws(affinity, turn) for affinity in ("a", "b") for turn in range(500)]
-    assert len({draw for pair in draws for draw in pair}) == 2000
-    assert all(0 <= draw < 1 for pair in draws for draw in pair)
-    assert 0.45 < sum(draw for pair in draws for draw in pair) / 2000 < 0.55
-
-
 def test_call_chooses_by_all_that_is_known_and_keeps_to_it() -> None:
     sticky = node("b", is_inline=False, role="worker", balance=Balance.SESSION_AFFINITY)
     replicas = CallReplicas()
-    found = replicas.replica_by(sticky, loaded(0, 0, 0), Choice(turn=0, affinity="s", draws=(0, 0), last="r2"))
+    found = replicas.replica_for(sticky, loaded(0, 0, 0), Choice(turn=0, affinity="s", draws=(0, 0), last="r2"))
     assert found == loaded(0, 0, 0)[2]
-    again = replicas.replica_by(sticky, loaded(0, 0, 0), Choice(turn=1, affinity="s", draws=(0, 0), last="r0"))
+    again = replicas.replica_for(sticky, loaded(0, 0, 0), Choice(turn=1, affinity="s", draws=(0, 0), last="r0"))
     assert again == found
     assert replicas.kept(sticky) == "r2"
 
