@@ -32,7 +32,7 @@ from omniflow.discovery import registered as registered_interfaces
 from omniflow.flow import Flow
 from omniflow.flow_loading import load_flow
 from omniflow.graph.v1 import graph_service_pb2
-from omniflow.internal_rpc import MAX_FRAME_BYTES
+from omniflow.internal_rpc import MAX_FRAME_BYTES, PROTOCOL_REVISION
 from omniflow.large_values import ValueFetcher, ValueServicer, ValueStore
 from omniflow.process import forbid_forks, listen_umask, runtime_dir, sole_loop
 from omniflow.role.v1 import role_registry_service_pb2_grpc, value_service_pb2_grpc
@@ -273,6 +273,7 @@ def _compose(parts: _Parts, stack: contextlib.AsyncExitStack) -> ControlPlane:
             owner_id=settings.control_id,
             incarnation_id=parts.identity.incarnation_id,
             endpoint=settings.advertise or parts.internal_target,
+            protocol_revisions=(PROTOCOL_REVISION,),
         ),
         ttl_s=settings.owner_lease_ttl_s,
         replica_ttl_s=settings.lease_ttl_s,

@@ -50,7 +50,8 @@ class Owner:
     epoch: int = 0
     """Given by `open_owner`."""
     is_draining: bool = False
-    protocol_revisions: tuple[int, ...] = (1,)
+    protocol_revisions: tuple[int, ...] = ()
+    """Of omniflow.role.v1, that it speaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
